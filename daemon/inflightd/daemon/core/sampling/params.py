@@ -1,0 +1,34 @@
+"""What a request asks of sampling: one validated, immutable record that crosses from the front to the engine."""
+
+from __future__ import annotations
+
+import msgspec
+
+MAX_LOGPROBS = 20
+MAX_SAMPLES = 64
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Already validated: the front builds it with `inflightd.daemon.front.request`, nothing here is checked again.
+
+    temperature 0 is greedy.  top_k 0 is "no limit"; top_p 1 and min_p 0 are off; penalties 1 / 0 / 0 are off.
+    The order of operations is: logit_bias, bad words, min_tokens; repetition, presence and frequency penalty;
+    temperature; top_k; top_p; min_p; draw.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0  # over prompt and output tokens (Keskar et al. 2019)
+    presence_penalty: float = 0.0  # over output tokens
+    frequency_penalty: float = 0.0  # over output tokens
+    logit_bias: dict[int, float] = {}
+    bad_words: list[list[int]] = []  # token sequences that must not be completed
+    seed: int  # unsigned 64 bit; always set: the front draws one if the client gave none
+    n: int = 1
+    max_tokens: int
+    min_tokens: int = 0
+    stop_token_ids: list[int] = []
+    ignore_eos: bool = False
+    logprobs: int | None = None  # None: none; k: the chosen token's and the k most likely ones'

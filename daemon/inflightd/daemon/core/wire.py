@@ -1,0 +1,201 @@
+"""The vocabulary of the two processes: msgpack structs, commands down and one frame per step up.
+
+Numbers are the front's: a request has one number, its samples are told apart by index.  Times are CLOCK_MONOTONIC
+nanoseconds, which both processes share.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from inflightd.daemon.core.sampling.params import SamplingParams
+from inflightd.daemon.engines.api import EngineInfo, TokenLogprobs
+
+MAX_FRAME_BYTES = 256 * 1024 * 1024
+
+
+# --- commands, front -> engine ------------------------------------------------------------------------------------
+
+
+class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit", omit_defaults=True):
+    """A validated request, ready to be scheduled."""
+
+    number: int
+    prompt_ids: list[int]
+    sampling: SamplingParams
+    service_class: str
+    tenant: str = ""
+    arrival_ns: int
+    deadline_ns: int | None = None
+
+
+class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+    """End a request (or one sample of it) now; unknown and finished numbers are ignored."""
+
+    number: int
+    reason: str  # a FinishReason value
+    sample: int | None = None  # None: all samples
+
+
+class SwapPolicy(msgspec.Struct, frozen=True, kw_only=True, tag="swap"):
+    """Replace the policy between two steps.  `options` are already validated by the front; the loop builds it again."""
+
+    ticket: int
+    name: str
+    options: dict[str, bool | int | float | str] = {}
+    expected_generation: int | None = None
+
+
+class Drain(msgspec.Struct, frozen=True, tag="drain"):
+    """Finish what is there; `waiting` and running go on, the engine process exits when the socket closes."""
+
+
+Command = Submit | Cancel | SwapPolicy | Drain
+
+# --- events and frames, engine -> front ----------------------------------------------------------------------------
+
+
+class Loading(msgspec.Struct, frozen=True, tag="loading"):
+    """The model load goes on: `fraction` in 0..1 never falls."""
+
+    stage: str
+    fraction: float
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """The engine is loaded and its loop runs."""
+
+    info: EngineInfo
+    policy: str
+    generation: int
+    load_ns: int
+
+
+class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):
+    """The engine cannot be loaded.  permanent: a restart cannot help (exit 78)."""
+
+    field: str
+    value: str
+    reason: str
+    permanent: bool
+
+
+class TokenDelta(msgspec.Struct, frozen=True, array_like=True):
+    """New tokens of one sample in one step."""
+
+    number: int
+    sample: int
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs] | None = None
+
+
+class Finished(msgspec.Struct, frozen=True, array_like=True):
+    """The one terminal record of a sample, after its last TokenDelta (which may be in the same frame)."""
+
+    number: int
+    sample: int
+    reason: str  # a FinishReason value
+    generated_tokens: int
+    cached_tokens: int
+    preemptions: int
+    scheduled_ns: int | None  # first time in a step; None: never ran
+    stop_token_id: int | None = None
+    error: str = ""
+
+
+class StepRecord(msgspec.Struct, frozen=True, array_like=True):
+    """What one step was: for metrics, traces, the flight recorder and the cost model."""
+
+    step: int
+    generation: int
+    start_ns: int
+    end_ns: int
+    schedule_ns: int  # view, plan, check, reserve
+    forward_ns: int
+    sample_ns: int
+    prefill_tokens: int
+    decode_sequences: int
+    padding_tokens: int
+    context_tokens: int  # sum of past tokens over the rows
+    running: int
+    waiting: int
+    preempted: int
+    blocks_free: int
+    preemptions_recompute: int
+    preemptions_swap: int
+    recomputed_tokens: int
+    admitted: int
+    reasons: dict[str, str]  # class -> why its waiting sequences wait
+
+
+class SwapDone(msgspec.Struct, frozen=True, kw_only=True, tag="swap_done"):
+    """Answer to SwapPolicy.  error: nothing changed."""
+
+    ticket: int
+    name: str
+    previous: str
+    generation: int
+    step: int
+    error_rule: str = ""  # "generation", "options", "unknown", ...
+    error: str = ""
+
+
+class PolicyFault(msgspec.Struct, frozen=True, kw_only=True, tag="policy_fault"):
+    """A policy raised or planned badly and was replaced within the step."""
+
+    policy: str
+    replaced_by: str
+    generation: int
+    step: int
+    rule: str
+    detail: str
+
+
+class LoopState(msgspec.Struct, frozen=True, array_like=True):
+    """Counters after a step or a batch of commands; absolute, never differences."""
+
+    running: int
+    waiting: int
+    preempted: int
+    blocks_total: int
+    blocks_free: int
+    steps: int
+    prefilled_tokens: int
+    recomputed_tokens: int
+    generated_tokens: int
+    padding_tokens: int
+    preemptions: int
+    finished: int
+    policy: str
+    generation: int
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True, tag="frame", omit_defaults=True):
+    """Everything one step produced (or, with step None, what commands alone caused)."""
+
+    step: StepRecord | None = None
+    tokens: list[TokenDelta] = []
+    finished: list[Finished] = []
+    state: LoopState
+
+
+Event = Loading | Ready | LoadFailed | SwapDone | PolicyFault | Frame
+
+
+class FinishReason:
+    """The terminal reasons: exactly one per sample."""
+
+    STOP = "stop"  # an end-of-sequence or stop token
+    LENGTH = "length"
+    STOP_STRING = "stop_string"
+    CANCELLED = "cancelled"
+    DEADLINE = "deadline"
+    DRAINED = "drained"
+    SLOW_READER = "slow_reader"
+    ERROR = "error"
+
+
+encode_command = msgspec.msgpack.Encoder().encode
+encode_event = msgspec.msgpack.Encoder().encode
+decode_commands = msgspec.msgpack.Decoder(list[Command]).decode
+decode_events = msgspec.msgpack.Decoder(list[Event]).decode

@@ -1,0 +1,96 @@
+"""What the step loop asks of an engine it drives: one mixed batch in, one token per sampled row out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from inflightd.daemon.core.sampling.state import SamplingState
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Log probabilities (natural, of the model's raw distribution) at one generated position."""
+
+    token_id: int
+    logprob: float
+    top_ids: list[int]  # most likely first
+    top_logprobs: list[float]
+
+
+@dataclass(slots=True)
+class Draw:
+    """One token to sample from a row's logits.  A row that ends a prompt with n samples has n draws."""
+
+    state: SamplingState
+    position: int  # index of the token among the generated ones: keys the random number
+
+
+@dataclass(slots=True)
+class Row:
+    """The part of one sequence that this step computes.  T = len(token_ids) >= 1."""
+
+    sequence: int
+    token_ids: Sequence[int]  # [T] the tokens at positions past_tokens .. past_tokens + T - 1
+    past_tokens: int  # tokens of this sequence already in the cache
+    block_table: Sequence[int]  # at least ceil((past_tokens + T) / block_size_tokens) block numbers
+    draws: Sequence[Draw]  # empty: this chunk does not end the known tokens
+
+
+@dataclass(slots=True)
+class StepBatch:
+    """One step.  `copies` are done before anything is computed (copy-on-write)."""
+
+    step: int
+    rows: Sequence[Row]
+    padding_tokens: int = 0  # rows of one token, computed in a scratch block and thrown away
+    copies: Sequence[tuple[int, int]] = ()  # (source block, destination block)
+
+
+@dataclass(slots=True)
+class StepResult:
+    """Tokens in the order of the batch's draws (row by row, draw by draw)."""
+
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs | None] | None = None  # None: no draw asked for any
+    forward_ns: int = 0  # time in the model, without sampling
+    sample_ns: int = 0
+
+
+class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine turned out to be, once loaded; crosses to the front."""
+
+    engine: str
+    model: str
+    vocab_size: int
+    context_tokens: int  # the model's own limit
+    block_size_tokens: int
+    blocks_total: int
+    kv_bytes_per_token: int
+    kv_dtype: str
+    precision: str
+    eos_token_ids: list[int]
+    detail: dict[str, str] = {}
+
+
+class StepEngine(Protocol):
+    """An engine driven one step at a time by our loop, from one thread."""
+
+    @property
+    def info(self) -> EngineInfo: ...
+
+    def start(self, batch: StepBatch) -> None:
+        """Begin to compute `batch`; nothing of it may change before `finish()`.
+
+        Raises `inflightd.daemon.errors.EngineError` if the engine is beyond use.
+        """
+        ...
+
+    def finish(self) -> StepResult:
+        """Wait for the step begun by `start()`, sample its draws.  Raises `EngineError` as above."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,248 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class StatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatusResponse(_message.Message):
+    __slots__ = ("ready", "state", "version", "pid", "uptime_ns", "engine", "scheduler", "kv", "counters", "listen")
+    READY_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_NS_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULER_FIELD_NUMBER: _ClassVar[int]
+    KV_FIELD_NUMBER: _ClassVar[int]
+    COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    LISTEN_FIELD_NUMBER: _ClassVar[int]
+    ready: bool
+    state: str
+    version: str
+    pid: int
+    uptime_ns: int
+    engine: EngineStatus
+    scheduler: SchedulerStatus
+    kv: KvStatus
+    counters: Counters
+    listen: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, ready: bool = ..., state: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., uptime_ns: _Optional[int] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ..., scheduler: _Optional[_Union[SchedulerStatus, _Mapping]] = ..., kv: _Optional[_Union[KvStatus, _Mapping]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., listen: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class EngineStatus(_message.Message):
+    __slots__ = ("name", "model", "pid", "restarts", "precision", "kv_dtype", "load_ns", "load_stage", "load_fraction", "max_batch_size", "max_num_tokens", "max_sequence_tokens", "detail")
+    class DetailEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    PRECISION_FIELD_NUMBER: _ClassVar[int]
+    KV_DTYPE_FIELD_NUMBER: _ClassVar[int]
+    LOAD_NS_FIELD_NUMBER: _ClassVar[int]
+    LOAD_STAGE_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FRACTION_FIELD_NUMBER: _ClassVar[int]
+    MAX_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MAX_NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_SEQUENCE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    model: str
+    pid: int
+    restarts: int
+    precision: str
+    kv_dtype: str
+    load_ns: int
+    load_stage: str
+    load_fraction: float
+    max_batch_size: int
+    max_num_tokens: int
+    max_sequence_tokens: int
+    detail: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., model: _Optional[str] = ..., pid: _Optional[int] = ..., restarts: _Optional[int] = ..., precision: _Optional[str] = ..., kv_dtype: _Optional[str] = ..., load_ns: _Optional[int] = ..., load_stage: _Optional[str] = ..., load_fraction: _Optional[float] = ..., max_batch_size: _Optional[int] = ..., max_num_tokens: _Optional[int] = ..., max_sequence_tokens: _Optional[int] = ..., detail: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class SchedulerStatus(_message.Message):
+    __slots__ = ("name", "generation", "options", "waiting_reasons", "differs_from_config")
+    class OptionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class WaitingReasonsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_REASONS_FIELD_NUMBER: _ClassVar[int]
+    DIFFERS_FROM_CONFIG_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    generation: int
+    options: _containers.ScalarMap[str, str]
+    waiting_reasons: _containers.ScalarMap[str, str]
+    differs_from_config: bool
+    def __init__(self, name: _Optional[str] = ..., generation: _Optional[int] = ..., options: _Optional[_Mapping[str, str]] = ..., waiting_reasons: _Optional[_Mapping[str, str]] = ..., differs_from_config: bool = ...) -> None: ...
+
+class KvStatus(_message.Message):
+    __slots__ = ("blocks_total", "blocks_free", "block_size_tokens", "bytes_per_token")
+    BLOCKS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FREE_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_SIZE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    blocks_total: int
+    blocks_free: int
+    block_size_tokens: int
+    bytes_per_token: int
+    def __init__(self, blocks_total: _Optional[int] = ..., blocks_free: _Optional[int] = ..., block_size_tokens: _Optional[int] = ..., bytes_per_token: _Optional[int] = ...) -> None: ...
+
+class Counters(_message.Message):
+    __slots__ = ("steps", "requests_admitted", "requests_rejected", "requests_finished", "prefilled_tokens", "recomputed_tokens", "generated_tokens", "padding_tokens", "preemptions", "running", "waiting", "preempted", "in_flight", "policy_faults")
+    class RequestsFinishedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_ADMITTED_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_REJECTED_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FINISHED_FIELD_NUMBER: _ClassVar[int]
+    PREFILLED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RECOMPUTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    GENERATED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PADDING_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTED_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FAULTS_FIELD_NUMBER: _ClassVar[int]
+    steps: int
+    requests_admitted: int
+    requests_rejected: int
+    requests_finished: _containers.ScalarMap[str, int]
+    prefilled_tokens: int
+    recomputed_tokens: int
+    generated_tokens: int
+    padding_tokens: int
+    preemptions: int
+    running: int
+    waiting: int
+    preempted: int
+    in_flight: int
+    policy_faults: int
+    def __init__(self, steps: _Optional[int] = ..., requests_admitted: _Optional[int] = ..., requests_rejected: _Optional[int] = ..., requests_finished: _Optional[_Mapping[str, int]] = ..., prefilled_tokens: _Optional[int] = ..., recomputed_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., padding_tokens: _Optional[int] = ..., preemptions: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., preempted: _Optional[int] = ..., in_flight: _Optional[int] = ..., policy_faults: _Optional[int] = ...) -> None: ...
+
+class ListSchedulersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListSchedulersResponse(_message.Message):
+    __slots__ = ("schedulers",)
+    SCHEDULERS_FIELD_NUMBER: _ClassVar[int]
+    schedulers: _containers.RepeatedCompositeFieldContainer[Scheduler]
+    def __init__(self, schedulers: _Optional[_Iterable[_Union[Scheduler, _Mapping]]] = ...) -> None: ...
+
+class Scheduler(_message.Message):
+    __slots__ = ("name", "summary", "options", "current")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    summary: str
+    options: _containers.RepeatedCompositeFieldContainer[SchedulerOption]
+    current: bool
+    def __init__(self, name: _Optional[str] = ..., summary: _Optional[str] = ..., options: _Optional[_Iterable[_Union[SchedulerOption, _Mapping]]] = ..., current: bool = ...) -> None: ...
+
+class SchedulerOption(_message.Message):
+    __slots__ = ("name", "type", "default_value", "unit", "help", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_VALUE_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    HELP_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    type: str
+    default_value: str
+    unit: str
+    help: str
+    value: str
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., default_value: _Optional[str] = ..., unit: _Optional[str] = ..., help: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+class SwapSchedulerRequest(_message.Message):
+    __slots__ = ("name", "options", "expected_generation")
+    class OptionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    options: _containers.ScalarMap[str, str]
+    expected_generation: int
+    def __init__(self, name: _Optional[str] = ..., options: _Optional[_Mapping[str, str]] = ..., expected_generation: _Optional[int] = ...) -> None: ...
+
+class SwapSchedulerResponse(_message.Message):
+    __slots__ = ("name", "previous", "generation", "step")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    previous: str
+    generation: int
+    step: int
+    def __init__(self, name: _Optional[str] = ..., previous: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
+
+class DrainRequest(_message.Message):
+    __slots__ = ("grace_ms",)
+    GRACE_MS_FIELD_NUMBER: _ClassVar[int]
+    grace_ms: int
+    def __init__(self, grace_ms: _Optional[int] = ...) -> None: ...
+
+class DrainResponse(_message.Message):
+    __slots__ = ("in_flight",)
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    in_flight: int
+    def __init__(self, in_flight: _Optional[int] = ...) -> None: ...
+
+class WatchStatsRequest(_message.Message):
+    __slots__ = ("interval_ms",)
+    INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    interval_ms: int
+    def __init__(self, interval_ms: _Optional[int] = ...) -> None: ...
+
+class WatchStatsResponse(_message.Message):
+    __slots__ = ("monotonic_ns", "counters", "kv", "scheduler")
+    MONOTONIC_NS_FIELD_NUMBER: _ClassVar[int]
+    COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    KV_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULER_FIELD_NUMBER: _ClassVar[int]
+    monotonic_ns: int
+    counters: Counters
+    kv: KvStatus
+    scheduler: SchedulerStatus
+    def __init__(self, monotonic_ns: _Optional[int] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., kv: _Optional[_Union[KvStatus, _Mapping]] = ..., scheduler: _Optional[_Union[SchedulerStatus, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,1 @@
+"""Scheduler policies and the contract they are written against."""
