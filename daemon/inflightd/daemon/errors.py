@@ -40,8 +40,20 @@ class Unavailable(InflightdError):
         super().__init__(reason)
 
 
+class GenerationEnded(InflightdError):
+    """A generation was ended before its end by us: `reason` is a terminal reason (deadline, drained, ...)."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        self.reason, self.detail = reason, detail
+        super().__init__(detail)
+
+
 class EngineError(InflightdError):
     """The engine is beyond use; its process exits and is restarted."""
+
+
+class CacheCorrupted(EngineError):
+    """The books of the KV cache contradict themselves: nothing the engine would compute can be trusted."""
 
 
 class PlanError(InflightdError):

@@ -14,6 +14,69 @@ from inflightd.daemon.engines.api import EngineInfo, TokenLogprobs
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 
 
+# --- the first message down ---------------------------------------------------------------------------------------
+
+
+class StepLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator allows a step and a sequence to hold."""
+
+    max_batch_size: int
+    max_num_tokens: int
+    max_sequence_tokens: int | None = None  # None: as many as the model and the pool allow (the fitted limit)
+
+
+class KvSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How large the block pool is; both sizes None: the engine chooses by the machine's memory."""
+
+    blocks: int | None = None
+    memory_bytes: int | None = None
+    dtype: str | None = None  # "bf16", "f32", "u8"; None: the engine's default
+
+
+class ClassSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`inflightd.schedulers.api.ServiceClass`, as it crosses to the engine process."""
+
+    name: str
+    priority: int = 0
+    ttft_ns: int | None = None
+    itl_ns: int | None = None
+    max_running: int | None = None
+    kv_share: float | None = None
+
+
+class ScriptedSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the scripted engine emits, and how fast."""
+
+    script: str = "hashed"  # "echo" (the prompt again and again), "tokens" (`token_ids`, cyclically), "hashed"
+    token_ids: list[int] = []
+    step_ns: int = 0
+    load_ns: int = 0
+    block_size_tokens: int = 32
+    vocab_size: int = 512
+    context_tokens: int = 8192
+    eos_token_ids: list[int] = []
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
+    """The first message to a new engine process: everything it must know.  Policy and generation are those last
+    committed, so that a restarted engine goes on under them."""
+
+    engine: str  # "openvino", "scripted", "tensorrt_llm"
+    model: str  # a path, or empty for the scripted engine
+    model_name: str  # what clients call it
+    limits: StepLimits
+    kv: KvSettings
+    classes: list[ClassSettings]  # never empty; always holds the one named "default"
+    policy: str
+    policy_options: dict[str, bool | int | float | str] = {}
+    generation: int = 0
+    precision: str | None = None  # "bf16", "f32"; None: the engine's default
+    threads: int | None = None  # None: all cores
+    scripted: ScriptedSettings = ScriptedSettings()
+    log_level: str = "info"
+    log_format: str = "json"  # "json" or "console": never "auto" here
+
+
 # --- commands, front -> engine ------------------------------------------------------------------------------------
 
 
@@ -50,7 +113,7 @@ class Drain(msgspec.Struct, frozen=True, tag="drain"):
     """Finish what is there; `waiting` and running go on, the engine process exits when the socket closes."""
 
 
-Command = Submit | Cancel | SwapPolicy | Drain
+Command = Start | Submit | Cancel | SwapPolicy | Drain
 
 # --- events and frames, engine -> front ----------------------------------------------------------------------------
 
@@ -69,6 +132,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     policy: str
     generation: int
     load_ns: int
+    max_sequence_tokens: int  # the fitted limit: of the model, the pool, and what the operator set, the smallest
 
 
 class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):

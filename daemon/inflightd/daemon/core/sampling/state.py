@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from inflightd.daemon.core.sampling.params import SamplingParams
+from inflightd.daemon.core.sampling.tally import TokenTally
+
+if TYPE_CHECKING:
+    from inflightd.daemon.core.sampling.edits import LogitEditor
 
 
 class SamplingState:
@@ -15,22 +19,25 @@ class SamplingState:
     restored after a preemption, a policy swap or a restart.
     """
 
-    __slots__ = ("counts", "output_ids", "params", "prompt_ids", "sample")
+    __slots__ = ("editor", "output_ids", "params", "prompt_ids", "sample", "tally")
 
     def __init__(self, params: SamplingParams, sample: int, prompt_ids: Sequence[int]) -> None:
         self.params = params
         self.sample = sample
         self.prompt_ids = prompt_ids
         self.output_ids: list[int] = []
-        self.counts: Counter[int] | None = (
-            Counter() if params.repetition_penalty != 1 or params.presence_penalty or params.frequency_penalty else None
-        )
+        self.tally: TokenTally | None = None  # what the penalties are about; None: there are none
+        if params.repetition_penalty != 1:
+            self.tally = TokenTally(prompt_ids)
+        elif params.presence_penalty or params.frequency_penalty:
+            self.tally = TokenTally()
+        self.editor: LogitEditor | None = None  # made by the sampler when it first needs one
 
     def observe(self, token_id: int) -> None:
         """The loop accepted `token_id` as this sample's next token."""
         self.output_ids.append(token_id)
-        if self.counts is not None:
-            self.counts[token_id] += 1
+        if self.tally is not None:
+            self.tally.observe(token_id)
 
     def fork(self, sample: int) -> SamplingState:
         """The state of another sample of the same request, before any token."""

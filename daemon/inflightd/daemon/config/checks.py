@@ -1,0 +1,80 @@
+"""What one field cannot know about another."""
+
+from __future__ import annotations
+
+import re
+
+from inflightd.daemon.config.addresses import MAX_UNIX_PATH_BYTES, Address, parse_address
+from inflightd.daemon.config.fields import Config
+from inflightd.daemon.errors import ConfigError
+
+_CLASS_NAME = re.compile(r"^[a-z][a-z0-9_-]{0,62}$")
+
+
+def check_config(config: Config) -> None:
+    """Raises `ConfigError` for the first contradiction."""
+    if config.kv_blocks is not None and config.kv_memory is not None:
+        raise ConfigError("kv_memory", config.kv_memory, f"kv_blocks = {config.kv_blocks} is set too: give one of them")
+    if config.max_num_tokens < config.max_batch_size:
+        raise ConfigError(
+            "max_num_tokens",
+            config.max_num_tokens,
+            f"a step of max_batch_size = {config.max_batch_size} sequences computes a token for each",
+        )
+    if config.max_sequence_tokens is not None and config.default_max_tokens >= config.max_sequence_tokens:
+        raise ConfigError(
+            "default_max_tokens",
+            config.default_max_tokens,
+            f"leaves no room for a prompt within max_sequence_tokens = {config.max_sequence_tokens}",
+        )
+    if config.engine != "scripted" and not config.model:
+        raise ConfigError("model", config.model, f"the engine {config.engine} needs a model")
+    if config.scripted.script == "tokens" and not config.scripted.token_ids:
+        raise ConfigError("scripted.token_ids", [], "the script 'tokens' needs some")
+    for field, ids in (
+        ("scripted.token_ids", config.scripted.token_ids),
+        ("scripted.eos_token_ids", config.scripted.eos_token_ids),
+    ):
+        if ids and max(ids) >= config.scripted.vocab_size:
+            raise ConfigError(field, max(ids), f"not below scripted.vocab_size = {config.scripted.vocab_size}")
+    for name in config.classes:
+        if not _CLASS_NAME.match(name):
+            raise ConfigError("classes", name, "a class name is of a-z, 0-9, _ and -, and begins with a letter")
+    _check_listeners(config)
+
+
+def _check_listeners(config: Config) -> None:
+    if not config.listen:
+        raise ConfigError("listen", config.listen, "at least one address is needed")
+    seen: set[Address] = set()
+    for text in config.listen:
+        address = _address("listen", text)
+        _refuse_exposed("listen", address, config)
+        if address in seen and (address.path or address.port):
+            raise ConfigError("listen", text, "given twice")
+        seen.add(address)
+    if config.metrics_listen is not None:
+        address = _address("metrics_listen", config.metrics_listen)
+        if address.path:
+            raise ConfigError("metrics_listen", config.metrics_listen, "expected HOST:PORT")
+        _refuse_exposed("metrics_listen", address, config)
+        if address in seen and address.port:
+            raise ConfigError("metrics_listen", config.metrics_listen, "is a gRPC listener too")
+    if config.admin_socket is not None and len(config.admin_socket.encode()) > MAX_UNIX_PATH_BYTES:
+        raise ConfigError(
+            "admin_socket", config.admin_socket, f"a Unix socket path holds at most {MAX_UNIX_PATH_BYTES} bytes"
+        )
+
+
+def _address(field: str, text: str) -> Address:
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise ConfigError(field, text, str(error)) from None
+
+
+def _refuse_exposed(field: str, address: Address, config: Config) -> None:
+    if not address.loopback and not config.insecure:
+        raise ConfigError(
+            field, str(address), "other machines can reach it, unencrypted and without tokens: say --insecure to allow"
+        )

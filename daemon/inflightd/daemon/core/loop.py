@@ -1,0 +1,290 @@
+"""The step loop: each step reads plan, reserve, execute, apply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from inflightd.daemon.core.kv.manager import KvManager
+from inflightd.daemon.core.kv.view import KvPoolView
+from inflightd.daemon.core.policies import PolicySlot
+from inflightd.daemon.core.roster import Roster
+from inflightd.daemon.core.sequence import Sequence, State
+from inflightd.daemon.core.view import LoopView
+from inflightd.daemon.core.wire import (
+    Cancel,
+    FinishReason,
+    Frame,
+    LoopState,
+    PolicyFault,
+    StepRecord,
+    Submit,
+    SwapDone,
+    TokenDelta,
+)
+from inflightd.daemon.engines.api import StepBatch
+from inflightd.schedulers.api import Capabilities, History, Limits, Policy, ServiceClass
+
+if TYPE_CHECKING:
+    from inflightd.daemon.clock import Clock
+    from inflightd.daemon.core.planning import CheckedPlan
+    from inflightd.daemon.engines.api import Row, StepEngine, StepResult
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counters over the loop's life."""
+
+    steps: int = 0
+    prefilled_tokens: int = 0
+    recomputed_tokens: int = 0
+    generated_tokens: int = 0
+    padding_tokens: int = 0
+
+
+@dataclass(slots=True)
+class StepInHand:
+    """What one step does, from reserve to apply."""
+
+    plan: CheckedPlan
+    start_ns: int
+    rows: list[Row] = field(default_factory=list)
+    sequences: list[Sequence] = field(default_factory=list)  # behind the rows, in the same order
+    scheduled_ns: int = 0  # when the batch was ready
+    admitted: int = 0
+    recomputed_tokens: int = 0
+    context_tokens: int = 0
+
+
+class StepLoop:
+    """One engine, one thread, one step at a time.  Commands go to `roster` and `use_policy` between steps."""
+
+    def __init__(
+        self,
+        engine: StepEngine,
+        policy: Policy,
+        *,
+        clock: Clock,
+        limits: Limits,
+        classes: Mapping[str, ServiceClass],
+        generation: int = 0,
+        capabilities: Capabilities | None = None,
+    ) -> None:
+        kv = KvManager(engine.info.blocks_total, limits.block_size_tokens)
+        self._engine = engine
+        self._clock = clock
+        self.limits = limits
+        self.roster = Roster(kv, limits, frozenset(engine.info.eos_token_ids))
+        self.policies = PolicySlot(policy, generation)
+        self.totals = Totals()
+        self.reasons: Mapping[str, str] = {}  # class -> why its waiting sequences wait, by the last plan
+        self.wake_ns: int | None = None  # the last plan did nothing and asks to be asked again then
+        self._view = LoopView(
+            limits=limits,
+            classes=classes,
+            kv=KvPoolView(kv),
+            capabilities=capabilities or Capabilities(),
+            running=self.roster.running,
+            preempted=self.roster.preempted,
+            waiting=self.roster.waiting,
+            tenants=self.roster.tenants,
+        )
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.roster.live)
+
+    def submit(self, submit: Submit) -> None:
+        """Take in a request, between steps."""
+        self.roster.submit(submit)
+        self.wake_ns = None
+
+    def cancel(self, cancel: Cancel) -> None:
+        """End a request or one of its samples, between steps; unknown and finished ones are ignored."""
+        self.roster.cancel(cancel.number, cancel.sample, cancel.reason)
+        self.wake_ns = None
+
+    def step(self, overlap: Callable[[], None] | None = None) -> tuple[Frame | None, list[PolicyFault]]:
+        """One step.  `overlap` is called while the engine computes.  No frame: the policy chose to do nothing.
+
+        Raises `inflightd.daemon.errors.EngineError` if the engine is beyond use.
+        """
+        plan, faults = self._plan()
+        step = self._reserve(plan)
+        if not step.rows:
+            return self.report(), faults
+        self._engine.start(StepBatch(self.totals.steps, step.rows, plan.padding_tokens, self.roster.copies))
+        if overlap is not None:
+            overlap()
+        result = self._engine.finish()
+        return self._apply(step, result), faults
+
+    def use_policy(self, ticket: int, policy: Policy, expected_generation: int | None = None) -> SwapDone:
+        """Put `policy` in charge from the next step on, unless the generation is another one than expected."""
+        slot = self.policies
+        error = ""
+        previous = slot.current.name
+        if expected_generation is not None and expected_generation != slot.generation:
+            error = f"expected generation {expected_generation}, the current one is {slot.generation}"
+        else:
+            slot.use(policy)
+            self.wake_ns = None
+        return SwapDone(
+            ticket=ticket,
+            name=slot.current.name,
+            previous=previous,
+            generation=slot.generation,
+            step=self.totals.steps + 1,
+            error_rule="generation" if error else "",
+            error=error,
+        )
+
+    def report(self) -> Frame | None:
+        """What happened outside of steps since the last frame, if anything."""
+        roster = self.roster
+        if not roster.ended:
+            return None
+        ended, roster.ended = roster.ended, []
+        return Frame(finished=ended, state=self.state())
+
+    def state(self) -> LoopState:
+        """Where everything stands."""
+        roster, totals = self.roster, self.totals
+        return LoopState(
+            running=len(roster.running),
+            waiting=sum(map(len, roster.waiting.values())),
+            preempted=len(roster.preempted),
+            blocks_total=roster.kv.blocks_total,
+            blocks_free=roster.kv.free_blocks,
+            steps=totals.steps,
+            prefilled_tokens=totals.prefilled_tokens,
+            recomputed_tokens=totals.recomputed_tokens,
+            generated_tokens=totals.generated_tokens,
+            padding_tokens=totals.padding_tokens,
+            preemptions=roster.moves.preemptions,
+            finished=roster.moves.finished,
+            policy=self.policies.current.name,
+            generation=self.policies.generation,
+        )
+
+    def _plan(self) -> tuple[CheckedPlan, list[PolicyFault]]:
+        view, totals = self._view, self.totals
+        view.step = totals.steps + 1
+        view.now_ns = self._clock.now_ns()
+        view.history = History(
+            recomputed_tokens=totals.recomputed_tokens,
+            prefilled_tokens=totals.prefilled_tokens,
+            preemptions=self.roster.moves.preemptions,
+            output_lengths=self.roster.outputs.sorted_tokens,
+        )
+        plan, faults = self.policies.plan(view, self.roster.live)
+        self.reasons = plan.reasons
+        self.wake_ns = plan.wake_ns if plan.is_empty else None
+        return plan, faults
+
+    def _reserve(self, plan: CheckedPlan) -> StepInHand:
+        step = StepInHand(plan, self._view.now_ns)
+        roster = self.roster
+        for sequence, kind in plan.preempt:
+            roster.preempt(sequence, kind)
+        block_size_tokens = self.limits.block_size_tokens
+        rows, context_tokens = step.rows, 0
+        for sequence in plan.decode:  # the hot loop: one turn per decoding sequence and step
+            computed_tokens = sequence.computed_tokens
+            if computed_tokens % block_size_tokens == 0:
+                roster.grow(sequence, 1)
+            row = sequence.row
+            row.token_ids = sequence.token_ids[-1:]
+            row.past_tokens = computed_tokens
+            row.draws[0].position = sequence.generated_tokens
+            context_tokens += computed_tokens
+            rows.append(row)
+        step.sequences += plan.decode
+        step.context_tokens = context_tokens
+        for sequence, tokens in plan.prefill:
+            if sequence.state is not State.RUNNING:
+                roster.admit(sequence, step.start_ns)
+                step.admitted += 1
+            self._reserve_prefill(step, sequence, tokens)
+        if rows:
+            self.totals.steps += 1
+        step.scheduled_ns = self._clock.now_ns()
+        return step
+
+    def _reserve_prefill(self, step: StepInHand, sequence: Sequence, tokens: int) -> None:
+        computed_tokens = sequence.computed_tokens
+        end_tokens = computed_tokens + tokens
+        self.roster.grow(sequence, tokens)
+        row = sequence.row
+        row.token_ids = sequence.token_ids[computed_tokens:end_tokens]
+        row.past_tokens = computed_tokens
+        row.draws = sequence.draws() if end_tokens == sequence.total_tokens else ()
+        step.rows.append(row)
+        step.sequences.append(sequence)
+        step.context_tokens += computed_tokens
+        step.recomputed_tokens += max(0, min(end_tokens, sequence.recompute_until_tokens) - computed_tokens)
+
+    def _apply(self, step: StepInHand, result: StepResult) -> Frame:
+        roster, logprobs, token_ids = self.roster, result.logprobs, result.token_ids
+        roster.copies = []
+        now_ns = self._clock.now_ns()
+        deltas: list[TokenDelta] = []
+        drawn = 0
+        for sequence, row in zip(step.sequences, step.rows, strict=True):
+            sequence.computed_tokens += len(row.token_ids)
+            if not row.draws:
+                continue
+            samples = roster.fork(sequence, row) if sequence.forks_to_come else (sequence,)
+            for sample in samples:
+                token_id = token_ids[drawn]
+                logprob = None if logprobs is None else logprobs[drawn]
+                drawn += 1
+                sample.token_ids.append(token_id)
+                sample.total_tokens += 1
+                sample.generated_tokens += 1
+                sample.sampling.observe(token_id)
+                sample.last_token_ns = now_ns
+                if sample.first_token_ns is None:
+                    sample.first_token_ns = now_ns
+                deltas.append(
+                    TokenDelta(sample.request, sample.sample, [token_id], None if logprob is None else [logprob])
+                )
+                # An end token counts as the answer's last even where the limit is met with it.
+                if token_id in sample.stop_token_ids and sample.generated_tokens > sample.sampling.params.min_tokens:
+                    roster.finish(sample, FinishReason.STOP, token_id)
+                elif sample.generated_tokens >= sample.max_new_tokens:
+                    roster.finish(sample, FinishReason.LENGTH)
+        totals, plan = self.totals, step.plan
+        totals.prefilled_tokens += sum(tokens for _, tokens in plan.prefill)
+        totals.recomputed_tokens += step.recomputed_tokens
+        totals.generated_tokens += drawn
+        totals.padding_tokens += plan.padding_tokens
+        finished, roster.ended = roster.ended, []
+        state = self.state()
+        return Frame(step=self._record(step, result, now_ns, state), tokens=deltas, finished=finished, state=state)
+
+    def _record(self, step: StepInHand, result: StepResult, end_ns: int, state: LoopState) -> StepRecord:
+        plan = step.plan
+        return StepRecord(
+            step=state.steps,
+            generation=state.generation,
+            start_ns=step.start_ns,
+            end_ns=end_ns,
+            schedule_ns=step.scheduled_ns - step.start_ns,
+            forward_ns=result.forward_ns,
+            sample_ns=result.sample_ns,
+            prefill_tokens=sum(tokens for _, tokens in plan.prefill),
+            decode_sequences=len(plan.decode),
+            padding_tokens=plan.padding_tokens,
+            context_tokens=step.context_tokens,
+            running=state.running,
+            waiting=state.waiting,
+            preempted=state.preempted,
+            blocks_free=state.blocks_free,
+            preemptions_recompute=len(plan.preempt),
+            preemptions_swap=0,
+            recomputed_tokens=step.recomputed_tokens,
+            admitted=step.admitted,
+            reasons=dict(plan.reasons),
+        )

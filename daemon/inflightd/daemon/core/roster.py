@@ -1,0 +1,223 @@
+"""Who is where: every unfinished sequence, the queues, and the moves between them, blocks included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from inflightd.daemon.core.kv.manager import KvManager
+from inflightd.daemon.core.sampling.state import SamplingState
+from inflightd.daemon.core.sequence import Sequence, State, worst_case_blocks
+from inflightd.daemon.core.view import OutputLengths
+from inflightd.daemon.core.waiting import WaitingQueue
+from inflightd.daemon.core.wire import Finished, FinishReason, Submit
+from inflightd.schedulers.api import Limits, Preemption
+
+if TYPE_CHECKING:
+    from inflightd.daemon.engines.api import Row
+
+
+@dataclass(slots=True)
+class Moves:
+    """How often sequences moved, over the roster's life."""
+
+    admitted: int = 0
+    preemptions: int = 0
+    finished: int = 0
+
+
+class Roster:
+    """The step loop's sequences.
+
+    `live` holds every unfinished sequence by number, `requests` the same by the front's number and sample;
+    `running` (in order of admission), `preempted` (in order of arrival) and `waiting` (by class, only classes with
+    someone in them) tell where each is.  `kv` owns the blocks; `copies` must be done before the next step computes.
+    """
+
+    def __init__(self, kv: KvManager, limits: Limits, eos_token_ids: frozenset[int]) -> None:
+        self.kv = kv
+        self.live: dict[int, Sequence] = {}
+        self.requests: dict[int, dict[int, Sequence]] = {}
+        self.running: list[Sequence] = []
+        self.preempted: list[Sequence] = []
+        self.waiting: dict[str, WaitingQueue] = {}
+        self.tenants: dict[str, float] = {}
+        self.outputs = OutputLengths()
+        self.copies: list[tuple[int, int]] = []
+        self.ended: list[Finished] = []  # terminal records that no frame has carried yet
+        self.moves = Moves()
+        self._limits = limits
+        self._eos_token_ids = eos_token_ids
+        self._last_number = 0
+
+    def submit(self, submit: Submit) -> None:
+        """Take in a request.  The front has checked it; one that can never run here all the same ends at once."""
+        params = submit.sampling
+        stop_token_ids = frozenset(params.stop_token_ids)
+        if not params.ignore_eos:
+            stop_token_ids |= self._eos_token_ids
+        state = SamplingState(params, 0, submit.prompt_ids)
+        sequence = Sequence(self._new_number(), submit, state, stop_token_ids, self.kv)
+        problem = self._never_fits(submit)
+        if problem:
+            for sample in range(params.n):
+                self.ended.append(self._terminal_record(sequence, sample, FinishReason.ERROR, None, problem))
+                self.moves.finished += 1
+            return
+        self.live[sequence.number] = sequence
+        self.requests[submit.number] = {0: sequence}
+        queue = self.waiting.get(submit.service_class)
+        if queue is None:
+            queue = self.waiting[submit.service_class] = WaitingQueue(self.tenants)
+        queue.add(sequence)
+
+    def cancel(self, request: int, sample: int | None, reason: str) -> None:
+        """End a request, or one of its samples; unknown and finished ones are ignored."""
+        for sequence in list(self.requests.get(request, {}).values()):
+            if sample is None or sample == sequence.sample:
+                self.finish(sequence, reason)
+
+    def admit(self, sequence: Sequence, now_ns: int) -> None:
+        """A waiting or preempted sequence starts to run."""
+        if sequence.state is State.WAITING:
+            self._leave_queue(sequence)
+            queue = self.waiting.get(sequence.service_class)
+            if queue is not None and (head := queue.head()).number < sequence.number:
+                head.overtaken += 1
+            self._charge(sequence, sequence.prompt_tokens)
+            sequence.scheduled_ns = now_ns
+            self.moves.admitted += 1
+        else:
+            self.preempted.remove(sequence)
+        sequence.move(State.RUNNING)
+        self.running.append(sequence)
+
+    def grow(self, sequence: Sequence, tokens: int) -> None:
+        """Blocks for `tokens` more; a checked plan always fits."""
+        ends_prompt = sequence.computed_tokens + tokens == sequence.total_tokens
+        forks = sequence.forks_to_come if ends_prompt else 0
+        copies = self.kv.grow(sequence.number, sequence.computed_tokens, tokens, forks)
+        if copies is None:
+            raise RuntimeError(f"{sequence!r} cannot grow by {tokens} tokens although the plan was checked")
+        self.copies += copies
+        sequence.row.block_table = self.kv.table(sequence.number).blocks
+
+    def preempt(self, sequence: Sequence, kind: Preemption) -> None:
+        """Its tokens so far become its prompt: what was delivered stays delivered, the blocks are free at once."""
+        if kind is not Preemption.RECOMPUTE:
+            raise RuntimeError(f"preemption by {kind} was planned and passed the check")
+        sequence.move(State.PREEMPTED)
+        self.running.remove(sequence)
+        self.kv.free(sequence.number)
+        sequence.recompute_until_tokens = max(sequence.recompute_until_tokens, sequence.computed_tokens)
+        sequence.computed_tokens = 0
+        sequence.preemptions += 1
+        self.moves.preemptions += 1
+        self.preempted.append(sequence)
+        self.preempted.sort(key=lambda preempted: (preempted.arrival_ns, preempted.number))
+
+    def fork(self, parent: Sequence, row: Row) -> list[Sequence]:
+        """The samples of a request whose prompt has just been computed, in the order of the row's draws.
+
+        Full prompt blocks are shared; the partial last one is copied at once for each, so that a decode never writes
+        into a shared block.
+        """
+        children = [parent.fork(self._new_number(), draw.state) for draw in row.draws[1:]]
+        self.copies += self.kv.fork(parent.number, [child.number for child in children], parent.computed_tokens)
+        for child, draw in zip(children, row.draws[1:], strict=True):
+            child.row.block_table = self.kv.table(child.number).blocks
+            child.row.draws = (draw,)
+            self.live[child.number] = child
+            self.requests[child.request][child.sample] = child
+            self.running.append(child)
+        row.draws = row.draws[:1]
+        parent.forks_to_come = 0
+        return [parent, *children]
+
+    def finish(self, sequence: Sequence, reason: str, stop_token_id: int | None = None) -> None:
+        """The one way out, from every state: blocks free, exactly one terminal record for each sample."""
+        state = sequence.state
+        sequence.move(State.FINISHED)
+        if state is State.RUNNING:
+            self.running.remove(sequence)
+            self.kv.free(sequence.number)
+        elif state is State.WAITING:
+            self._leave_queue(sequence)
+        else:
+            self.preempted.remove(sequence)
+        del self.live[sequence.number]
+        siblings = self.requests[sequence.request]
+        del siblings[sequence.sample]
+        if not siblings:
+            del self.requests[sequence.request]
+        self._charge(sequence, sequence.generated_tokens)
+        if reason in (FinishReason.STOP, FinishReason.LENGTH, FinishReason.STOP_STRING):
+            self.outputs.add(sequence.generated_tokens)
+        samples = (sequence.sample, *range(1, 1 + sequence.forks_to_come))  # those that were never split off end too
+        for sample in samples:
+            self.ended.append(self._terminal_record(sequence, sample, reason, stop_token_id))
+        self.moves.finished += len(samples)
+
+    def check_integrity(self) -> None:
+        """Raises AssertionError if where sequences are, their states and their blocks do not agree."""
+        self.kv.check_integrity()
+        places: dict[int, State] = {}
+        for sequence in self.running:
+            places[sequence.number] = State.RUNNING
+            assert self.kv.table(sequence.number).blocks is sequence.row.block_table, sequence
+        for sequence in self.preempted:
+            places[sequence.number] = sequence.state
+            assert sequence.state in (State.PREEMPTED, State.SWAPPED), sequence
+        for name, queue in self.waiting.items():
+            assert len(queue), name
+            places |= {sequence.number: State.WAITING for sequence in queue.by_arrival()}
+        assert {number: sequence.state for number, sequence in self.live.items()} == places
+        by_request = {s.number for samples in self.requests.values() for s in samples.values()}
+        assert by_request == set(self.live)
+        for sequence in self.live.values():
+            assert (
+                sequence.total_tokens == len(sequence.token_ids) == sequence.prompt_tokens + sequence.generated_tokens
+            )
+            assert 0 <= sequence.computed_tokens < sequence.total_tokens, sequence
+        assert set(self.kv.tables) == {sequence.number for sequence in self.running}
+
+    def _leave_queue(self, sequence: Sequence) -> None:
+        queue = self.waiting[sequence.service_class]
+        queue.remove(sequence)
+        if not queue:
+            del self.waiting[sequence.service_class]
+
+    def _charge(self, sequence: Sequence, tokens: int) -> None:
+        self.tenants[sequence.tenant] = self.tenants.get(sequence.tenant, 0.0) + tokens
+
+    def _new_number(self) -> int:
+        self._last_number += 1
+        return self._last_number
+
+    def _never_fits(self, submit: Submit) -> str:
+        params, limits = submit.sampling, self._limits
+        tokens = len(submit.prompt_ids) + params.max_tokens
+        if tokens > limits.max_sequence_tokens:
+            return f"prompt + max_tokens is {tokens} tokens, a sequence may have {limits.max_sequence_tokens}"
+        if params.n > limits.max_batch_size:
+            return f"{params.n} samples, max_batch_size is {limits.max_batch_size}"
+        blocks = worst_case_blocks(len(submit.prompt_ids), params.max_tokens, params.n, limits.block_size_tokens)
+        if blocks > self.kv.blocks_total:
+            return f"it may need {blocks} blocks, the pool has {self.kv.blocks_total}"
+        return ""
+
+    @staticmethod
+    def _terminal_record(
+        sequence: Sequence, sample: int, reason: str, stop_token_id: int | None, error: str = ""
+    ) -> Finished:
+        return Finished(
+            number=sequence.request,
+            sample=sample,
+            reason=reason,
+            generated_tokens=sequence.generated_tokens if sample == sequence.sample else 0,
+            cached_tokens=sequence.cached_tokens,
+            preemptions=sequence.preemptions,
+            scheduled_ns=sequence.scheduled_ns,
+            stop_token_id=stop_token_id,
+            error=error,
+        )

@@ -1,0 +1,53 @@
+"""The picture of the loop that a policy plans on: live objects, read-only by contract, so that it costs nothing."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from inflightd.daemon.core.cost import LinearCost
+from inflightd.daemon.core.kv.view import KvPoolView
+from inflightd.schedulers.api import Capabilities, History, Limits, ServiceClass
+
+if TYPE_CHECKING:
+    from inflightd.daemon.core.sequence import Sequence
+    from inflightd.daemon.core.waiting import WaitingQueue
+
+_REMEMBERED_OUTPUTS = 256
+
+
+@dataclass(slots=True)
+class OutputLengths:
+    """The lengths of recently finished outputs, kept sorted; the oldest falls out."""
+
+    sorted_tokens: list[int] = field(default_factory=list)
+    _order: deque[int] = field(default_factory=deque)
+
+    def add(self, tokens: int) -> None:
+        if len(self._order) == _REMEMBERED_OUTPUTS:
+            del self.sorted_tokens[bisect_left(self.sorted_tokens, self._order.popleft())]
+        self._order.append(tokens)
+        insort(self.sorted_tokens, tokens)
+
+
+@dataclass(slots=True)
+class LoopView:
+    """Implements `inflightd.schedulers.api.View`.  One object for the life of the loop; `step`, `now_ns` and
+    `history` are brought up to date before each plan, the containers are the loop's own.
+    """
+
+    limits: Limits
+    classes: Mapping[str, ServiceClass]
+    kv: KvPoolView
+    capabilities: Capabilities
+    running: list[Sequence]
+    preempted: list[Sequence]
+    waiting: dict[str, WaitingQueue]
+    tenants: dict[str, float]
+    cost: LinearCost = field(default_factory=LinearCost)
+    history: History = field(default_factory=History)
+    step: int = 0
+    now_ns: int = 0

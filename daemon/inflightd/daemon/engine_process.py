@@ -1,0 +1,134 @@
+"""The engine process: ``python -m inflightd.daemon.engine_process --fd N``, started by the front.
+
+It loads the engine that the first message names, runs the step loop, and never outlives the front: the kernel kills it
+with its parent, and a watcher ends it within a second of the socket's end, in mid-step too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from typing import Final
+
+from inflightd.daemon.clock import MonotonicClock
+from inflightd.daemon.core.channel import Channel, ChannelClosedError
+from inflightd.daemon.core.host import EngineHost
+from inflightd.daemon.core.loop import StepLoop
+from inflightd.daemon.core.wire import LoadFailed, Loading, Ready, Start
+from inflightd.daemon.engines.factory import load_engine
+from inflightd.daemon.errors import ConfigError, SwapRefused
+from inflightd.daemon.logs import configure_logs
+from inflightd.schedulers import registry
+from inflightd.schedulers.api import Limits, Policy, ServiceClass
+from inflightd.schedulers.options import OptionError
+
+_PR_SET_PDEATHSIG: Final = 1
+_GRACE_S: Final = 0.5  # for the loop to notice the end by itself
+_EXIT_CONFIG: Final = 78
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="inflightd-engine")
+    parser.add_argument("--fd", type=int, required=True, help="this end of the socket pair")
+    sock = socket.socket(fileno=parser.parse_args().fd)
+    _never_outlive_the_front(sock)
+    channel = Channel(sock)
+    try:
+        start = _first_message(channel)
+        configure_logs(start.log_level, start.log_format, process="engine")
+        host = _load(start, channel)
+        if host is None:
+            raise SystemExit(_EXIT_CONFIG)
+        host.run()
+    except ChannelClosedError:
+        raise SystemExit(0) from None
+
+
+def _never_outlive_the_front(sock: socket.socket) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the front, which drains
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def watch() -> None:
+        poller = select.poll()
+        poller.register(sock, select.POLLRDHUP)
+        poller.poll()
+        time.sleep(_GRACE_S)
+        os._exit(0)
+
+    threading.Thread(target=watch, name="front-watcher", daemon=True).start()
+
+
+def _first_message(channel: Channel) -> Start:
+    while True:
+        channel.wait(None)
+        channel.read()
+        for message in channel.received():
+            if not isinstance(message, Start):
+                raise RuntimeError(f"the first message is {type(message).__name__}, not Start")
+            return message
+
+
+def _load(start: Start, channel: Channel) -> EngineHost | None:
+    """The host of a loaded engine; None if it cannot be loaded, which the front has been told."""
+    clock = MonotonicClock()
+    begun_ns = clock.now_ns()
+
+    def progress(stage: str, fraction: float) -> None:
+        channel.send(Loading(stage, fraction))
+        channel.flush()
+
+    try:
+        policy = build_policy(start.policy, start.policy_options)
+        engine = load_engine(start, progress)
+    except (ConfigError, SwapRefused) as error:
+        field, value, reason = (
+            (error.field, error.value, error.reason)
+            if isinstance(error, ConfigError)
+            else ("scheduler", start.policy, str(error))
+        )
+        channel.send(LoadFailed(field=field, value=value, reason=reason, permanent=True))
+        channel.flush()
+        return None
+    info = engine.info
+    fitted = min(info.context_tokens, info.blocks_total * info.block_size_tokens)
+    limits = Limits(
+        max_batch_size=start.limits.max_batch_size,
+        max_num_tokens=start.limits.max_num_tokens,
+        block_size_tokens=info.block_size_tokens,
+        max_sequence_tokens=min(fitted, start.limits.max_sequence_tokens or fitted),
+    )
+    classes = {
+        settings.name: ServiceClass(**{name: getattr(settings, name) for name in settings.__struct_fields__})
+        for settings in start.classes
+    }
+    loop = StepLoop(engine, policy, clock=clock, limits=limits, classes=classes, generation=start.generation)
+    channel.send(
+        Ready(
+            info=info,
+            policy=policy.name,
+            generation=start.generation,
+            load_ns=clock.now_ns() - begun_ns,
+            max_sequence_tokens=limits.max_sequence_tokens,
+        )
+    )
+    return EngineHost(loop, channel, build_policy, clock)
+
+
+def build_policy(name: str, options: dict[str, bool | int | float | str]) -> Policy:
+    """The policy of that name.  Raises `SwapRefused` saying what is wrong with the name or the options."""
+    try:
+        return registry.build(name, options)
+    except OptionError as error:
+        raise SwapRefused("options", str(error)) from error
+    except registry.PolicyLoadError as error:
+        raise SwapRefused("unknown", str(error)) from error
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,317 @@
+"""The front without any protocol: requests in, generations out, and what the operator may ask and order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from inflightd.daemon.config import Config
+from inflightd.daemon.config.fields import DEFAULT_CLASS
+from inflightd.daemon.core.wire import Event, FinishReason, Frame, PolicyFault, Ready, Submit, SwapDone
+from inflightd.daemon.errors import InvalidRequest, Overloaded, Unavailable
+from inflightd.daemon.front.admission import ModelLimits, QueueBounds, RetryEstimate, check_queue, fitted_sampling
+from inflightd.daemon.front.engine_link import EngineLink, EngineState
+from inflightd.daemon.front.generation import Generation
+from inflightd.daemon.front.request import ChatPrompt, GenerateRequest, TextPrompt
+from inflightd.daemon.front.requests import LiveRequest, RequestTable
+from inflightd.daemon.front.starting import start_message
+from inflightd.daemon.front.swaps import Swaps
+from inflightd.daemon.front.text_api import SampleTextStream, Text
+from inflightd.daemon.front.validation import validate_request
+from inflightd.daemon.logs import PromptLog, get_logger
+from inflightd.daemon.metrics import Metrics
+from inflightd.schedulers.options import OptionValue
+
+_log = get_logger(__name__)
+
+RELOAD_RETRY_MS = 1000
+STREAM_BYTES_PER_TOKEN = 1024  # of the bound in tokens: room for log probabilities, but not for all of them
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """What ListModels and Status tell about the model.  Zero while it is loading."""
+
+    name: str
+    max_sequence_tokens: int
+    vocab_size: int
+    eos_token_ids: list[int]
+
+
+class Frontend:
+    """Owns the request table, the swaps and the engine link.  All of it runs on one event loop."""
+
+    def __init__(
+        self,
+        config: Config,
+        text: Text,
+        *,
+        model: str,
+        model_name: str,
+        metrics: Metrics,
+        log_format: str = "json",
+        now_ns: Callable[[], int] = time.monotonic_ns,
+        on_state: Callable[[str], None] = lambda state: None,
+    ) -> None:
+        """model: what the engine process is to load.  on_state: told each new value of `state`."""
+        self.config = config
+        self.text = text
+        self.model_name = model_name
+        self.metrics = metrics
+        self.ready: Ready | None = None
+        self.link = EngineLink(start_message(config, model, model_name, log_format), self)
+        self.swaps = Swaps(self.link)
+        self.prompts = PromptLog(config.log_prompts)
+        self.requests = RequestTable(
+            self.link.send,
+            self,
+            metrics.token_gap,
+            now_ns,
+            buffer_tokens=config.stream_buffer_tokens,
+            buffer_bytes=config.stream_buffer_tokens * STREAM_BYTES_PER_TOKEN,
+            stall_ns=int(config.stream_stall_s * 1e9),
+        )
+        self._classes = config.served_classes
+        self._bounds = QueueBounds(config.max_queued_requests, config.max_queued_prompt_tokens)
+        self._retry = RetryEstimate()
+        self._limits: ModelLimits | None = None
+        self._eos_ids: frozenset[int] = frozenset()
+        self._draining = False
+        self._failed = False
+        self._on_state = on_state
+        self._now_ns = now_ns
+
+    # --- state
+
+    @property
+    def state(self) -> str:
+        """loading, ready, restarting, draining or failed."""
+        if self._failed:
+            return "failed"
+        if self._draining:
+            return "draining"
+        return self.link.state if self.link.state is not EngineState.STOPPED else "draining"
+
+    @property
+    def card(self) -> ModelCard:
+        if self.ready is None:
+            return ModelCard(self.model_name, 0, 0, [])
+        info = self.ready.info
+        return ModelCard(self.model_name, self.ready.max_sequence_tokens, info.vocab_size, info.eos_token_ids)
+
+    async def run(self) -> None:
+        """Until `stop()`.  Raises as `EngineLink.run`."""
+        try:
+            await self.link.run()
+        except Exception:
+            self._failed = True
+            self._on_state(self.state)
+            raise
+
+    # --- requests
+
+    async def generate(self, request: GenerateRequest) -> Generation:
+        """Admit `request`.  The caller reads the generation and must close it, whatever happens.
+
+        Raises `InvalidRequest`, `Overloaded` or `Unavailable`.
+        """
+        try:
+            return await self._admitted(request)
+        except InvalidRequest:
+            self.metrics.rejected["invalid"] += 1
+            raise
+        except Overloaded:
+            self.metrics.rejected["overloaded"] += 1
+            raise
+        except Unavailable:
+            self.metrics.rejected["unavailable"] += 1
+            raise
+
+    async def _admitted(self, request: GenerateRequest) -> Generation:
+        self._serving_limits()
+        self.check_model(request.model)
+        request = validate_request(request)
+        service_class = request.service_class or DEFAULT_CLASS
+        if service_class not in self._classes:
+            raise InvalidRequest("service_class", service_class, f"configured: {', '.join(self._classes)}")
+        # Before the text is worked on: a full queue must cost nothing.
+        check_queue(self._bounds, self.requests.queued_requests, self.requests.queued_prompt_tokens, 0, self._retry)
+        self.prompts.prompt(request.request_id, request.prompt)
+        prompt_ids = await self.text.prompt_ids(request.prompt)
+        bad_words = request.sampling.bad_word_ids
+        if request.sampling.bad_words:
+            bad_words = [*bad_words, *await self.text.bad_word_ids(request.sampling.bad_words)]
+        # The engine may be another one by now; from here to the submission nothing else runs.
+        limits = self._serving_limits()
+        sampling = fitted_sampling(request, prompt_ids, bad_words, limits, self.config.default_max_tokens)
+        check_queue(
+            self._bounds,
+            self.requests.queued_requests,
+            self.requests.queued_prompt_tokens,
+            len(prompt_ids),
+            self._retry,
+        )
+        submit = Submit(
+            number=self.requests.next_number(),
+            prompt_ids=prompt_ids,
+            sampling=sampling,
+            service_class=service_class,
+            tenant=request.tenant,
+            arrival_ns=request.arrival_ns,
+            deadline_ns=self._deadline_ns(request),
+        )
+        live = self.requests.add(submit, request.request_id)
+        self.metrics.admit(len(prompt_ids))
+        stop_ids = frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else self._eos_ids)
+
+        def new_text() -> SampleTextStream:
+            return self.text.sample_text(
+                stops=request.stopping.stop,
+                include_stop=request.stopping.include_stop,
+                skip_special_tokens=request.skip_special_tokens,
+                stop_ids=stop_ids,
+                min_tokens=sampling.min_tokens,
+            )
+
+        return Generation(self.requests, live, sampling, new_text)
+
+    def _deadline_ns(self, request: GenerateRequest) -> int | None:
+        if self.config.request_lifetime_s is None:
+            return request.deadline_ns
+        lifetime_ns = request.arrival_ns + int(self.config.request_lifetime_s * 1e9)
+        return lifetime_ns if request.deadline_ns is None else min(request.deadline_ns, lifetime_ns)
+
+    def _serving_limits(self) -> ModelLimits:
+        if self._draining:
+            raise Unavailable("the server is shutting down")
+        if self._limits is None:
+            raise Unavailable(f"the engine is {self.state}", RELOAD_RETRY_MS)
+        return self._limits
+
+    def check_model(self, name: str) -> None:
+        """Raises `InvalidRequest` unless `name` is the loaded model or empty."""
+        if name and name != self.model_name:
+            raise InvalidRequest("model", name, f"the model here is {self.model_name}")
+
+    async def tokenize(self, model: str, prompt: TextPrompt | ChatPrompt) -> list[int]:
+        """Raises `InvalidRequest`."""
+        self.check_model(model)
+        return await self.text.tokenize(prompt)
+
+    async def detokenize(self, model: str, token_ids: Sequence[int], skip_special_tokens: bool) -> str:
+        """Raises `InvalidRequest`."""
+        self.check_model(model)
+        return await self.text.detokenize(token_ids, skip_special_tokens)
+
+    # --- the operator
+
+    async def swap(
+        self, name: str, options: Mapping[str, OptionValue], expected_generation: int | None
+    ) -> SwapDone:
+        """Raises `SwapRefused` or `Unavailable`; nothing changed then."""
+        done = await self.swaps.swap(name, options, expected_generation)
+        _log.info(
+            "policy_swapped", policy=done.name, previous=done.previous, generation=done.generation, step=done.step
+        )
+        return done
+
+    def begin_drain(self) -> int:
+        """Admit nothing more; how many requests are alive."""
+        if not self._draining:
+            self._draining = True
+            self.metrics.ready = False
+            self._on_state(self.state)
+        return len(self.requests)
+
+    def stop(self) -> None:
+        """End what is left and the engine process."""
+        self.begin_drain()
+        self.requests.end_all(FinishReason.DRAINED)
+        self.link.stop()
+
+    # --- events of the engine link
+
+    def on_event(self, event: Event) -> None:
+        match event:
+            case Frame():
+                self.requests.on_frame(event)
+                self.metrics.frame(event.state, event.step)
+            case SwapDone():
+                self.swaps.on_done(event)
+            case PolicyFault():
+                self.metrics.policy_faults += 1
+                self.swaps.on_fault(event)
+                _log.error("policy_fault", **msgspec.structs.asdict(event))
+            case _:
+                _log.warning("unexpected_event", event_type=type(event).__name__)
+
+    def on_engine_ready(self, ready: Ready) -> None:
+        info = ready.info
+        self.ready = ready
+        self._limits = ModelLimits(
+            max_sequence_tokens=ready.max_sequence_tokens,
+            vocab_size=info.vocab_size,
+            block_size_tokens=info.block_size_tokens,
+            blocks_total=info.blocks_total,
+            max_batch_size=self.config.max_batch_size,
+        )
+        self._eos_ids = frozenset(info.eos_token_ids)
+        self.swaps.on_ready(ready.generation)
+        self.metrics.ready = not self._draining
+        _log.info(
+            "engine_ready",
+            engine=info.engine,
+            model=info.model,
+            load_ms=ready.load_ns // 1_000_000,
+            policy=ready.policy,
+            generation=ready.generation,
+            blocks=info.blocks_total,
+            max_sequence_tokens=ready.max_sequence_tokens,
+        )
+        self._warn_of_reservations(info.blocks_total * info.block_size_tokens)
+        self._on_state(self.state)
+
+    def _warn_of_reservations(self, pool_tokens: int) -> None:
+        fitting = pool_tokens // self.config.default_max_tokens
+        if fitting < self.config.max_batch_size:
+            _log.warning(
+                "default_max_tokens_limits_concurrency",
+                default_max_tokens=self.config.default_max_tokens,
+                kv_pool_tokens=pool_tokens,
+                requests_fitting=fitting,
+                max_batch_size=self.config.max_batch_size,
+            )
+
+    def on_engine_lost(self, detail: str) -> None:
+        self._limits = None
+        ended = self.requests.engine_lost(detail)
+        self.swaps.on_lost(detail)
+        self.metrics.engine_lost()
+        _log.error("engine_lost", detail=detail, ended_requests=ended)
+
+    def on_engine_state(self, state: EngineState) -> None:
+        if state is not EngineState.READY:  # that one is told with what the engine turned out to be
+            self.metrics.ready = False
+            self._on_state(self.state)
+
+    # --- observer of the request table: figures, and the pace of the queue
+
+    def first_token(self, live: LiveRequest, now_ns: int) -> None:
+        self._retry.started(now_ns)
+        self.metrics.first_token(live, now_ns)
+
+    def terminal(self, live: LiveRequest, reason: str, now_ns: int) -> None:
+        self.metrics.terminal(live, reason, now_ns)
+        _log.info(
+            "request_ended",
+            request_id=live.request_id,
+            number=live.number,
+            reason=reason,
+            prompt_tokens=live.prompt_tokens,
+            generated_tokens=live.generated_tokens,
+            duration_ms=(now_ns - live.arrival_ns) // 1_000_000,
+            generation=self.swaps.current.generation,
+        )

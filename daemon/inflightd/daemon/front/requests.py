@@ -1,0 +1,215 @@
+"""The requests that are alive: who gets which tokens, and exactly one terminal record for each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from inflightd.daemon.core.wire import Cancel, Command, FinishReason, Frame, Submit
+from inflightd.daemon.errors import GenerationEnded, Unavailable
+from inflightd.daemon.front.streams import TokenStream
+
+_ENDED_BY_US = {
+    FinishReason.DEADLINE: "the deadline passed",
+    FinishReason.DRAINED: "the server is shutting down",
+    FinishReason.SLOW_READER: "the reader is too far behind",
+}
+
+
+class LiveRequest:
+    """One request from submission to its terminal record.  Changed by `RequestTable` only."""
+
+    __slots__ = (
+        "arrival_ns",
+        "cached_tokens",
+        "deadline_ns",
+        "first_token_ns",
+        "generated_tokens",
+        "last_token_ns",
+        "number",
+        "open_samples",
+        "preemptions",
+        "prompt_tokens",
+        "request_id",
+        "sample_last_ns",
+        "scheduled_ns",
+        "service_class",
+        "slow_reader",
+        "stream",
+        "task",
+        "timer",
+    )
+
+    def __init__(self, submit: Submit, request_id: str, stream: TokenStream) -> None:
+        self.number = submit.number
+        self.request_id = request_id
+        self.service_class = submit.service_class
+        self.prompt_tokens = len(submit.prompt_ids)
+        self.arrival_ns = submit.arrival_ns
+        self.deadline_ns = submit.deadline_ns
+        self.stream = stream
+        self.open_samples = submit.sampling.n  # not ended by the engine
+        self.sample_last_ns = [0] * submit.sampling.n  # last token's time; 0: none yet
+        self.first_token_ns = 0
+        self.last_token_ns = 0
+        self.scheduled_ns = 0
+        self.generated_tokens = 0
+        self.cached_tokens = 0
+        self.preemptions = 0
+        self.slow_reader = False  # ended because nobody read; the task was cancelled by us, not by its client
+        self.task: asyncio.Task[object] | None = None  # the handler; cancelled when its reader is stuck
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class RequestObserver(Protocol):
+    """Who counts (see `inflightd.daemon.metrics`)."""
+
+    def first_token(self, live: LiveRequest, now_ns: int) -> None: ...
+    def terminal(self, live: LiveRequest, reason: str, now_ns: int) -> None: ...
+
+
+class RequestTable:
+    """Keys are our own numbers, never what a client calls its request: equal names do not meet."""
+
+    def __init__(
+        self,
+        send: Callable[[Command], None],
+        observer: RequestObserver,
+        token_gap: Callable[[int, int], None],
+        now_ns: Callable[[], int],
+        *,
+        buffer_tokens: int,
+        buffer_bytes: int,
+        stall_ns: int,
+    ) -> None:
+        """token_gap: told (nanoseconds, tokens) for each delta but a sample's first."""
+        self._send = send
+        self._observer = observer
+        self._token_gap = token_gap
+        self._now_ns = now_ns
+        self._buffer_tokens = buffer_tokens
+        self._buffer_bytes = buffer_bytes
+        self._stall_ns = stall_ns
+        # All mutable state: the live requests by number, and of those without a first token count and prompt tokens.
+        self._live: dict[int, LiveRequest] = {}
+        self._last_number = 0
+        self.queued_requests = 0
+        self.queued_prompt_tokens = 0
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __iter__(self) -> Iterator[LiveRequest]:
+        return iter(list(self._live.values()))
+
+    def next_number(self) -> int:
+        self._last_number += 1
+        return self._last_number
+
+    def add(self, submit: Submit, request_id: str) -> LiveRequest:
+        """Send `submit` down and follow it.  Its deadline, if any, is enforced from here on."""
+        live = LiveRequest(submit, request_id, TokenStream(self._now_ns))
+        self._live[submit.number] = live
+        self.queued_requests += 1
+        self.queued_prompt_tokens += live.prompt_tokens
+        if submit.deadline_ns is not None:
+            delay_s = max(0, submit.deadline_ns - self._now_ns()) / 1e9
+            live.timer = asyncio.get_running_loop().call_later(delay_s, self.end, live, FinishReason.DEADLINE)
+        self._send(submit)
+        return live
+
+    def on_frame(self, frame: Frame) -> None:
+        """Hand out a step's tokens.  Numbers that are not alive (cancelled a moment ago) are passed over."""
+        now_ns = self._now_ns()
+        for delta in frame.tokens:
+            live = self._live.get(delta.number)
+            if live is None:
+                continue
+            tokens = len(delta.token_ids)
+            live.generated_tokens += tokens
+            if not live.first_token_ns:
+                self._started(live, now_ns)
+            last_ns = live.sample_last_ns[delta.sample]
+            if last_ns:
+                self._token_gap(now_ns - last_ns, tokens)
+            live.sample_last_ns[delta.sample] = live.last_token_ns = now_ns
+            stream = live.stream
+            stream.push(delta)
+            if stream.buffered_tokens > self._buffer_tokens or stream.buffered_bytes > self._buffer_bytes:
+                self._give_up(live)
+        for finished in frame.finished:
+            live = self._live.get(finished.number)
+            if live is None:
+                continue
+            live.open_samples -= 1
+            live.cached_tokens = max(live.cached_tokens, finished.cached_tokens)
+            live.preemptions += finished.preemptions
+            if finished.scheduled_ns is not None:
+                live.scheduled_ns = min(live.scheduled_ns or finished.scheduled_ns, finished.scheduled_ns)
+            live.stream.finish(finished)
+
+    def stop_sample(self, live: LiveRequest, sample: int) -> None:
+        """A stop string was met: the engine need not go on with this sample."""
+        if live.number in self._live:
+            self._send(Cancel(live.number, FinishReason.STOP_STRING, sample))
+
+    def end(self, live: LiveRequest, reason: str, detail: str = "") -> None:
+        """End `live` before its end: terminal record, Cancel to the engine, error to the reader.
+
+        Does nothing if it has its terminal record already.
+        """
+        if self.close(live, reason):
+            live.stream.fail(GenerationEnded(reason, detail or _ENDED_BY_US.get(reason, reason)))
+
+    def close(self, live: LiveRequest, reason: str) -> bool:
+        """Write the one terminal record; False if there was one.  The engine is told if it still works on it."""
+        if self._live.pop(live.number, None) is None:
+            return False
+        if live.timer is not None:
+            live.timer.cancel()
+        if not live.first_token_ns:
+            self._leave_queue(live)
+        if live.open_samples > 0:
+            self._send(Cancel(live.number, reason))
+        self._observer.terminal(live, reason, self._now_ns())
+        return True
+
+    def end_all(self, reason: str) -> int:
+        """How many were ended."""
+        ended = list(self._live.values())
+        for live in ended:
+            self.end(live, reason)
+        return len(ended)
+
+    def engine_lost(self, detail: str) -> int:
+        """The engine process is gone with all that ran in it.  Requests whose tokens are all here are not touched."""
+        lost = [live for live in self._live.values() if live.open_samples > 0]
+        for live in lost:
+            live.open_samples = 0  # nobody to send a Cancel to
+            if self.close(live, FinishReason.ERROR):
+                live.stream.fail(Unavailable(detail))
+        return len(lost)
+
+    def sweep(self) -> None:
+        """Once a second or so: end the streams whose reader has stopped reading."""
+        now_ns = self._now_ns()
+        for live in list(self._live.values()):
+            if live.stream.stalled(now_ns, self._stall_ns):
+                self._give_up(live)
+
+    def _give_up(self, live: LiveRequest) -> None:
+        live.slow_reader = True
+        self.end(live, FinishReason.SLOW_READER)
+        # The handler may be inside a write that will not return: only cancelling its task gets it out.
+        if live.task is not None:
+            live.task.cancel()
+
+    def _started(self, live: LiveRequest, now_ns: int) -> None:
+        live.first_token_ns = now_ns
+        self._leave_queue(live)
+        self._observer.first_token(live, now_ns)
+
+    def _leave_queue(self, live: LiveRequest) -> None:
+        self.queued_requests -= 1
+        self.queued_prompt_tokens -= live.prompt_tokens

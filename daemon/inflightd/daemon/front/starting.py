@@ -1,0 +1,61 @@
+"""From the configuration to the first message of an engine process."""
+
+from __future__ import annotations
+
+from inflightd.daemon.config import Config
+from inflightd.daemon.core.wire import ClassSettings, KvSettings, ScriptedSettings, Start, StepLimits
+from inflightd.daemon.errors import ConfigError, SwapRefused
+from inflightd.daemon.front.swaps import checked_options
+
+
+def _ns(milliseconds: float | None) -> int | None:
+    return None if milliseconds is None else int(milliseconds * 1e6)
+
+
+def start_message(config: Config, model: str, model_name: str, log_format: str) -> Start:
+    """Raises `ConfigError` for an unknown policy or a bad option of it."""
+    try:
+        policy_options = checked_options(config.scheduler, config.scheduler_options)
+    except SwapRefused as error:
+        if error.rule == "options":
+            raise ConfigError("scheduler_options", config.scheduler_options, error.detail) from error
+        raise ConfigError("scheduler", config.scheduler, error.detail) from error
+    scripted = config.scripted
+    return Start(
+        engine=config.engine,
+        model=model,
+        model_name=model_name,
+        limits=StepLimits(
+            max_batch_size=config.max_batch_size,
+            max_num_tokens=config.max_num_tokens,
+            max_sequence_tokens=config.max_sequence_tokens,
+        ),
+        kv=KvSettings(blocks=config.kv_blocks, memory_bytes=config.kv_memory, dtype=config.kv_dtype),
+        classes=[
+            ClassSettings(
+                name=name,
+                priority=each.priority,
+                ttft_ns=_ns(each.ttft_ms),
+                itl_ns=_ns(each.itl_ms),
+                max_running=each.max_running,
+                kv_share=each.kv_share,
+            )
+            for name, each in config.served_classes.items()
+        ],
+        policy=config.scheduler,
+        policy_options=policy_options,
+        precision=config.precision,
+        threads=config.threads,
+        scripted=ScriptedSettings(
+            script=scripted.script,
+            token_ids=scripted.token_ids,
+            step_ns=int(scripted.step_ms * 1e6),
+            load_ns=int(scripted.load_ms * 1e6),
+            block_size_tokens=scripted.block_size_tokens,
+            vocab_size=scripted.vocab_size,
+            context_tokens=scripted.context_tokens,
+            eos_token_ids=scripted.eos_token_ids,
+        ),
+        log_level=config.log_level,
+        log_format=log_format,
+    )

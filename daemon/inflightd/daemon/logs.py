@@ -1,0 +1,101 @@
+"""Logging: one JSON object per line, or readable lines on a terminal; standard library loggers go the same way.
+
+Context (`request_id`, `generation`, `step`) is bound with `structlog.contextvars`.  Prompts and outputs are logged
+only through `PromptLog`, which says nothing unless the configuration asks for them.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import IO, Literal
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+LogFormat = Literal["json", "console"]
+
+
+def resolve_log_format(log_format: str, stream: IO[str]) -> LogFormat:
+    """What "auto" means for `stream`."""
+    if log_format == "json" or log_format == "console":
+        return log_format
+    return "console" if stream.isatty() else "json"
+
+
+def is_poller_noise(record: logging.LogRecord) -> bool:
+    """grpc.aio reports a harmless BlockingIOError of its poller when several loops share a process (grpc#42357)."""
+    return (
+        record.name == "asyncio"
+        and record.exc_info is not None
+        and isinstance(record.exc_info[1], BlockingIOError)
+        and "PollerCompletionQueue" in record.getMessage()
+    )
+
+
+def configure_logs(level: str, log_format: LogFormat, stream: IO[str] | None = None, process: str = "front") -> None:
+    """Set up structlog and the root logger to write to `stream` (default: standard error).  May be called again."""
+
+    def add_process(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        event.setdefault("process", process)
+        return event
+
+    out = stream if stream is not None else sys.stderr
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        add_process,
+    ]
+    rendered: list[Processor]
+    if log_format == "json":
+        rendered = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=repr)]
+    else:
+        rendered = [structlog.dev.ConsoleRenderer(colors=out.isatty())]
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendered],
+        )
+    )
+    handler.addFilter(lambda record: not is_poller_noise(record))
+    root = logging.getLogger()
+    for old in [each for each in root.handlers if getattr(each, "inflightd", False)]:
+        root.removeHandler(old)
+    handler.inflightd = True  # type: ignore[attr-defined]
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.processors.StackInfoRenderer(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+
+
+def get_logger(name: str) -> structlog.stdlib.BoundLogger:
+    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
+    return logger
+
+
+class PromptLog:
+    """The only way by which prompts and outputs reach the log."""
+
+    def __init__(self, enabled: bool) -> None:
+        self.enabled = enabled
+        self._log = get_logger("inflightd.prompts")
+
+    def prompt(self, request_id: str, prompt: object) -> None:
+        if self.enabled:
+            self._log.info("prompt", request_id=request_id, prompt=repr(prompt))
+
+    def output(self, request_id: str, sample: int, text: str) -> None:
+        if self.enabled:
+            self._log.info("output", request_id=request_id, sample=sample, text=text)

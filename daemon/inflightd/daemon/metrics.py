@@ -1,0 +1,194 @@
+"""Figures of the daemon, cheap to count and exported in Prometheus's format.
+
+Counting is plain attribute and list arithmetic on the event loop's thread; the exposition thread only reads.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from inflightd.daemon.core.wire import LoopState, StepRecord
+from inflightd.daemon.front.requests import LiveRequest
+
+_LATENCY_S: Final = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
+)  # fmt: skip
+
+
+class Histogram:
+    """Counts by bucket; `observe` is one bisection and two additions."""
+
+    __slots__ = ("_bounds_ns", "_counts", "_sum_ns")
+
+    def __init__(self, bounds_s: Sequence[float] = _LATENCY_S) -> None:
+        self._bounds_ns = [int(bound * 1e9) for bound in bounds_s]
+        self._counts = [0] * (len(bounds_s) + 1)
+        self._sum_ns = 0
+
+    @property
+    def count(self) -> int:
+        return sum(self._counts)
+
+    def observe(self, duration_ns: int, times: int = 1) -> None:
+        self._counts[bisect_left(self._bounds_ns, duration_ns)] += times
+        self._sum_ns += duration_ns * times
+
+    def family(self, name: str, text: str) -> HistogramMetricFamily:
+        total, buckets = 0, []
+        for bound_ns, count in zip(self._bounds_ns, self._counts, strict=False):
+            total += count
+            buckets.append((f"{bound_ns / 1e9:g}", float(total)))
+        buckets.append(("+Inf", float(total + self._counts[-1])))
+        return HistogramMetricFamily(name, text, buckets=buckets, sum_value=self._sum_ns / 1e9)
+
+
+class Metrics(Collector):
+    """Observer of the request table, and the last state the loop reported."""
+
+    def __init__(self) -> None:
+        self.admitted = 0
+        self.rejected: Counter[str] = Counter()  # by reason: invalid, overloaded, unavailable
+        self.finished: Counter[str] = Counter()  # by terminal reason
+        self.prompt_tokens = 0
+        self.policy_faults = 0
+        self.engine_restarts = 0
+        self.ready = False
+        self.state: LoopState | None = None
+        self.waiting_reasons: dict[str, str] = {}
+        self.in_flight = 0
+        self.ttft = Histogram()
+        self.itl = Histogram()
+        self.e2e = Histogram()
+        self.queue = Histogram()
+        self.step = Histogram()
+        self._totals = _EngineTotals()
+
+    # --- the observer of the request table
+
+    def admit(self, prompt_tokens: int) -> None:
+        self.admitted += 1
+        self.prompt_tokens += prompt_tokens
+        self.in_flight += 1
+
+    def first_token(self, live: LiveRequest, now_ns: int) -> None:
+        self.ttft.observe(now_ns - live.arrival_ns)
+
+    def token_gap(self, gap_ns: int, tokens: int) -> None:
+        """`tokens` tokens came together, `gap_ns` after the one before them."""
+        self.itl.observe(gap_ns // tokens, tokens)
+
+    def terminal(self, live: LiveRequest, reason: str, now_ns: int) -> None:
+        self.finished[reason] += 1
+        self.in_flight -= 1
+        self.e2e.observe(now_ns - live.arrival_ns)
+        if live.scheduled_ns:
+            self.queue.observe(live.scheduled_ns - live.arrival_ns)
+
+    # --- once a step
+
+    def frame(self, state: LoopState, step: StepRecord | None) -> None:
+        self.state = state
+        if step is not None:
+            self.step.observe(step.end_ns - step.start_ns)
+            self.waiting_reasons = step.reasons
+
+    def engine_lost(self) -> None:
+        """The next process counts from zero again: keep what this one had counted."""
+        self.engine_restarts += 1
+        if self.state is not None:
+            self._totals.add(self.state)
+            self.state = None
+        self.waiting_reasons = {}
+
+    def totals(self) -> dict[str, int]:
+        """The loop's counters over all engine processes of this daemon."""
+        return self._totals.with_state(self.state)
+
+    # --- exposition
+
+    def collect(self) -> Iterable[Metric]:
+        counters = {
+            "admitted": ("requests_admitted", "Requests admitted.", self.admitted),
+            "prompt_tokens": ("prompt_tokens", "Prompt tokens of admitted requests.", self.prompt_tokens),
+            "restarts": ("engine_restarts", "Engine processes that ended unasked.", self.engine_restarts),
+            "faults": ("policy_faults", "Policies replaced because they failed.", self.policy_faults),
+        }
+        for name, text, value in counters.values():
+            yield CounterMetricFamily(f"inflightd_{name}", text, value=value)
+        for name, value in self.totals().items():
+            yield CounterMetricFamily(f"inflightd_{name}", _TOTALS[name], value=value)
+        yield _by_reason("inflightd_requests_finished", "Requests by terminal reason.", self.finished)
+        yield _by_reason("inflightd_requests_rejected", "Requests not admitted, by reason.", self.rejected)
+        yield GaugeMetricFamily("inflightd_ready", "1 if requests are served.", value=float(self.ready))
+        yield GaugeMetricFamily("inflightd_requests_in_flight", "Requests that are alive.", value=self.in_flight)
+        state = self.state
+        if state is not None:
+            yield GaugeMetricFamily("inflightd_sequences_running", "Sequences running.", value=state.running)
+            yield GaugeMetricFamily("inflightd_sequences_waiting", "Sequences waiting.", value=state.waiting)
+            yield GaugeMetricFamily("inflightd_sequences_preempted", "Sequences preempted.", value=state.preempted)
+            yield GaugeMetricFamily("inflightd_kv_blocks", "KV blocks in the pool.", value=state.blocks_total)
+            yield GaugeMetricFamily("inflightd_kv_blocks_free", "KV blocks free or evictable.", value=state.blocks_free)
+            generation = GaugeMetricFamily(
+                "inflightd_scheduler_generation", "Generation of the policy, by its name.", labels=["policy"]
+            )
+            generation.add_metric([state.policy], state.generation)
+            yield generation
+        yield self.ttft.family("inflightd_ttft_seconds", "Arrival to first token.")
+        yield self.itl.family("inflightd_itl_seconds", "Gap between tokens of a sample.")
+        yield self.e2e.family("inflightd_e2e_seconds", "Arrival to terminal record.")
+        yield self.queue.family("inflightd_queue_seconds", "Arrival to first step.")
+        yield self.step.family("inflightd_step_seconds", "Duration of a step.")
+
+
+_TOTALS: Final = {
+    "steps": "Steps.",
+    "prefilled_tokens": "Prompt tokens computed.",
+    "recomputed_tokens": "Tokens computed again after a preemption.",
+    "generated_tokens": "Tokens generated.",
+    "padding_tokens": "Rows computed and thrown away.",
+    "preemptions": "Preemptions.",
+}
+
+
+class _EngineTotals:
+    """Sums of `LoopState` counters of the engine processes that are gone."""
+
+    def __init__(self) -> None:
+        self._past: Counter[str] = Counter()
+
+    def add(self, state: LoopState) -> None:
+        for name in _TOTALS:
+            self._past[name] += getattr(state, name)
+
+    def with_state(self, state: LoopState | None) -> dict[str, int]:
+        return {name: self._past[name] + (getattr(state, name) if state is not None else 0) for name in _TOTALS}
+
+
+def _by_reason(name: str, text: str, counts: Counter[str]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, text, labels=["reason"])
+    for reason, count in sorted(counts.items()):
+        family.add_metric([reason], count)
+    return family
+
+
+class MetricsServer:
+    """The HTTP endpoint; scrapes are answered on a thread of its own."""
+
+    def __init__(self, metrics: Metrics, host: str, port: int) -> None:
+        """Raises OSError if the address cannot be bound."""
+        registry = CollectorRegistry()
+        registry.register(metrics)
+        self._server, self._thread = start_http_server(port, addr=host, registry=registry)
+        self.port: int = self._server.server_port
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

@@ -1,0 +1,91 @@
+"""One table from our errors to gRPC statuses, with the details clients can act on."""
+
+from __future__ import annotations
+
+from typing import Final, NoReturn
+
+import grpc
+import grpc.aio
+from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.message import Message
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from inflightd.daemon.core.wire import FinishReason
+from inflightd.daemon.errors import (
+    EngineError,
+    FieldError,
+    GenerationEnded,
+    InflightdError,
+    InvalidRequest,
+    Overloaded,
+    PlanError,
+    SwapRefused,
+    Unavailable,
+)
+
+_Code = grpc.StatusCode
+
+# The first class that fits counts.
+STATUS_OF: Final[tuple[tuple[type[InflightdError], grpc.StatusCode], ...]] = (
+    (InvalidRequest, _Code.INVALID_ARGUMENT),
+    (Overloaded, _Code.RESOURCE_EXHAUSTED),
+    (Unavailable, _Code.UNAVAILABLE),
+    (EngineError, _Code.UNAVAILABLE),
+    (PlanError, _Code.INTERNAL),
+    (FieldError, _Code.FAILED_PRECONDITION),
+    (InflightdError, _Code.INTERNAL),
+)
+
+STATUS_OF_ENDED: Final = {
+    FinishReason.CANCELLED: _Code.CANCELLED,
+    FinishReason.DEADLINE: _Code.DEADLINE_EXCEEDED,
+    FinishReason.DRAINED: _Code.UNAVAILABLE,
+    FinishReason.SLOW_READER: _Code.RESOURCE_EXHAUSTED,
+    FinishReason.ERROR: _Code.INTERNAL,
+}
+
+STATUS_OF_SWAP_RULE: Final = {"generation": _Code.ABORTED, "busy": _Code.ABORTED}  # others: INVALID_ARGUMENT
+
+_DOMAIN: Final = "inflightd"
+
+
+def status_code(error: InflightdError) -> grpc.StatusCode:
+    if isinstance(error, GenerationEnded):
+        return STATUS_OF_ENDED.get(error.reason, _Code.INTERNAL)
+    if isinstance(error, SwapRefused):
+        return STATUS_OF_SWAP_RULE.get(error.rule, _Code.INVALID_ARGUMENT)
+    return next(code for kind, code in STATUS_OF if isinstance(error, kind))
+
+
+def status_details(error: InflightdError) -> list[Message]:
+    """google.rpc messages: which field, when to come again, a stable reason word."""
+    if isinstance(error, InvalidRequest):
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=error.field, description=f"{error.value}: {error.reason}"
+        )
+        return [error_details_pb2.BadRequest(field_violations=[violation])]
+    if isinstance(error, SwapRefused):
+        return [error_details_pb2.ErrorInfo(reason=error.rule, domain=_DOMAIN)]
+    if isinstance(error, GenerationEnded):
+        return [error_details_pb2.ErrorInfo(reason=error.reason, domain=_DOMAIN)]
+    if isinstance(error, Overloaded | Unavailable) and error.retry_after_ms is not None:
+        seconds, milliseconds = divmod(error.retry_after_ms, 1000)
+        delay = duration_pb2.Duration(seconds=seconds, nanos=milliseconds * 1_000_000)
+        return [error_details_pb2.RetryInfo(retry_delay=delay)]
+    return []
+
+
+async def abort(context: grpc.aio.ServicerContext, error: InflightdError) -> NoReturn:
+    """End the call with the status of `error`."""
+    code, details = status_code(error), status_details(error)
+    trailing: tuple[tuple[str, bytes], ...] = ()
+    if details:
+        packed = [any_pb2.Any() for _ in details]
+        for target, detail in zip(packed, details, strict=True):
+            target.Pack(detail)
+        number = code_pb2.Code.Value(code.name)
+        rich = status_pb2.Status(code=number, message=str(error), details=packed)
+        trailing = rpc_status.to_status(rich).trailing_metadata
+    await context.abort(code, str(error), trailing)
+    raise AssertionError("abort returned")

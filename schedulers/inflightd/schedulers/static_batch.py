@@ -1,0 +1,94 @@
+"""The baseline that everybody compares with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import ClassVar, Final
+
+from inflightd.schedulers.admission import Admission, next_in_line
+from inflightd.schedulers.api import Plan, View, is_decoding
+from inflightd.schedulers.budget import StepBudget
+from inflightd.schedulers.fit import Reservation
+from inflightd.schedulers.options import option
+
+QUEUE_DELAY: Final = "the batch is waiting to be filled"
+BATCH_CLOSED: Final = "the batch is closed until its last sequence ends"
+
+
+@dataclass(frozen=True, slots=True)
+class StaticBatchOptions:
+    """Options of `StaticBatch`."""
+
+    slots: int = option(16, minimum=1, help="sequences in a batch; never more than max_batch_size")
+    max_queue_delay_ms: float = option(
+        0.0, unit="ms", minimum=0.0, help="how long a batch that is not full waits for more, counted from its oldest"
+    )
+
+
+class StaticBatch:
+    """Form a batch of fixed slots, prefill all of it, then decode until its last sequence ends.
+
+    Idea: a finished row goes on being computed as padding, and nobody joins a batch that has begun to decode.  What
+    the batch is can be read off the running sequences: it is open while none of them has generated more than one
+    token.  Blocks for prompt + max_tokens are reserved, so nothing it started is evicted.
+    Source: FasterTransformer and TensorRT-LLM's legacy STATIC_BATCH; with `max_queue_delay_ms` it is Triton's
+    request-level dynamic batching.
+    Optimises: nothing; it shows what in-flight batching gains.
+    Starves: every waiting request while the longest output of the batch runs.
+    """
+
+    name: ClassVar[str] = "static-batch"
+    Options: ClassVar[type[StaticBatchOptions]] = StaticBatchOptions
+
+    def __init__(self, options: StaticBatchOptions) -> None:
+        self.options = options
+
+    def plan(self, view: View) -> Plan:
+        """See `inflightd.schedulers.api.Policy`."""
+        slots = min(self.options.slots, view.limits.max_batch_size)
+        is_open = not any(s.generated_tokens > 1 and is_decoding(s) for s in view.running)
+        if not view.running:
+            wake_ns = self._waits_until_ns(view, slots)
+            if wake_ns is not None:
+                return Plan(reasons=dict.fromkeys(view.waiting, QUEUE_DELAY), wake_ns=wake_ns)
+        budget = StepBudget(view)
+        if is_open or budget.prefilling:
+            prompts = self._prompts(view, slots, is_open)
+            if prompts.prefill:
+                return prompts.plan()
+            budget.reasons.update(prompts.reasons)
+        budget.grow()
+        budget.unblock()  # an inherited pool of half-prefilled prompts
+        if not is_open:
+            budget.reasons.update(dict.fromkeys(view.waiting, BATCH_CLOSED))
+        if view.capabilities.padding and budget.decoding:
+            budget.padding_tokens = max(0, min(slots - budget.decoding, budget.tokens_left))
+        return budget.plan()
+
+    @staticmethod
+    def _prompts(view: View, slots: int, is_open: bool) -> StepBudget:
+        """A step in which nobody decodes: the batch's prompts first, then those who may still join it."""
+        budget = StepBudget(view, decodes=False)
+        prompts = budget.prompts_in_order()
+        budget.hold(prompts)
+        for sequence in prompts:
+            budget.feed(sequence)
+        if is_open and (view.waiting or view.preempted):
+            used_slots = view.limits.max_batch_size - budget.slots_left
+            if used_slots == 0:  # a request with more samples than slots has a batch to itself
+                slots = max(slots, 1 + next(next_in_line(view)).forks_to_come)
+            budget.slots_left = slots - used_slots
+            Admission(budget, Reservation(budget), max_overtakes=0).run()
+        return budget
+
+    def _waits_until_ns(self, view: View, slots: int) -> int | None:
+        """When the batch starts although it is not full; None if that is now."""
+        delay_ns = int(self.options.max_queue_delay_ms * 1e6)
+        if delay_ns == 0 or view.preempted or not view.waiting:
+            return None
+        if sum(1 + sequence.forks_to_come for sequence in islice(next_in_line(view), slots)) >= slots:
+            return None
+        oldest_ns = min(next(iter(waiting.by_arrival())).arrival_ns for waiting in view.waiting.values())
+        start_ns = oldest_ns + delay_ns
+        return start_ns if start_ns > view.now_ns else None

@@ -1,0 +1,139 @@
+"""Every rule a plan can break is a PlanError naming policy, rule and sequence, before anything has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from inflightd.daemon.errors import PlanError
+from inflightd.schedulers.api import Capabilities, Plan, Preemption, View
+from tests.support.loops import LoopUnderTest, make_loop
+
+
+@dataclass
+class Written:
+    """A policy that plans what the test wrote down, or admits everything whole."""
+
+    write: Callable[[View], object] | None = None
+    name = "written"
+    Options = object
+
+    def plan(self, view: View) -> Plan:
+        if self.write is not None:
+            return self.write(view)  # type: ignore[return-value]
+        waiting = [s for queue in view.waiting.values() for s in queue.by_arrival()]
+        return Plan(prefill=[(s, s.total_tokens - s.computed_tokens) for s in [*view.preempted, *waiting]])
+
+
+@pytest.fixture
+def under_test() -> LoopUnderTest:
+    """One sequence (number 1) decodes, another (number 2) waits; 4 of 8 blocks of 16 tokens are free."""
+    under_test = make_loop(Written(), blocks=8, max_num_tokens=64, max_batch_size=2)
+    under_test.submit(1, [3] * 60)
+    under_test.step()
+    under_test.submit(2, [4] * 40)
+    return under_test
+
+
+def running(view: View) -> object:
+    return view.running[0]
+
+
+def waiting(view: View) -> object:
+    return next(view.waiting["default"].by_arrival())
+
+
+@pytest.mark.parametrize(
+    ("rule", "sequence", "write"),
+    [
+        ("type", None, lambda v: {"prefill": []}),
+        ("membership", None, lambda v: Plan(prefill=[(object(), 1)])),
+        ("membership", None, lambda v: Plan(preempt=[(type("Copy", (), {"number": 1})(), Preemption.RECOMPUTE)])),
+        ("duplicate", 2, lambda v: Plan(prefill=[(waiting(v), 16), (waiting(v), 16)])),
+        ("duplicate", 1, lambda v: Plan(decode=[running(v), running(v)])),
+        ("duplicate", 1, lambda v: Plan(decode=[running(v)], preempt=[(running(v), Preemption.RECOMPUTE)])),
+        ("duplicate", 1, lambda v: Plan(preempt=[(running(v), Preemption.RECOMPUTE)] * 2)),
+        ("preempt", 2, lambda v: Plan(preempt=[(waiting(v), Preemption.RECOMPUTE)])),
+        ("preempt", 1, lambda v: Plan(preempt=[(running(v), Preemption.SWAP)])),
+        ("decode", 2, lambda v: Plan(decode=[waiting(v)])),
+        ("tokens", 2, lambda v: Plan(prefill=[(waiting(v), 0)])),
+        ("tokens", 2, lambda v: Plan(prefill=[(waiting(v), 41)])),
+        ("tokens", 2, lambda v: Plan(prefill=[(waiting(v), 1.5)])),
+        ("budget", None, lambda v: Plan(prefill=[(waiting(v), 40)], padding_tokens=24)),
+        ("padding", None, lambda v: Plan(padding_tokens=-1)),
+        ("progress", None, lambda v: Plan(decode=())),
+    ],
+)
+def test_a_broken_rule_is_named(
+    under_test: LoopUnderTest, rule: str, sequence: int | None, write: Callable[[View], object]
+) -> None:
+    loop = under_test.loop
+    before = loop.state()
+    policy = Written(write)
+    loop.use_policy(1, policy)
+    under_test.step()
+    [fault] = under_test.faults
+    assert (fault.policy, fault.rule, fault.replaced_by) == ("written", rule, "written")
+    assert sequence is None or f"sequence {sequence}" in fault.detail
+    # The policy before it planned this very step: nothing was lost.
+    assert loop.state().steps == before.steps + 1
+    under_test.run()
+    assert len(under_test.finished) == 2
+
+
+def test_blocks_that_are_not_there_are_refused(under_test: LoopUnderTest) -> None:
+    under_test.submit(3, [5] * 60)
+    under_test.loop.policies.current = Written(
+        lambda v: Plan(prefill=[(s, 30) for s in v.waiting["default"].by_arrival()], decode=())
+    )
+    under_test.step()
+    assert [fault.rule for fault in under_test.faults] == ["slots"]
+
+
+def test_a_sequence_that_is_named_with_more_tokens_than_blocks_is_refused() -> None:
+    under_test = make_loop(Written(lambda v: Plan(prefill=[(s, 64) for s in v.waiting["default"].by_arrival()])), blocks=6)
+    under_test.submit(1, [3] * 64)
+    under_test.submit(2, [4] * 64)
+    under_test.step()
+    assert [(f.rule, f.replaced_by) for f in under_test.faults] == [("blocks", "drain")]
+    under_test.run()
+    assert len(under_test.finished) == 2
+
+
+def test_a_chunk_must_be_a_multiple_of_the_engines_unit() -> None:
+    under_test = make_loop(
+        Written(lambda v: Plan(prefill=[(waiting(v), 33)])), capabilities=Capabilities(chunk_unit_tokens=32)
+    )
+    under_test.submit(1, [3] * 64)
+    under_test.step()
+    assert [f.rule for f in under_test.faults] == ["chunk"]
+
+
+def test_padding_is_refused_where_the_engine_has_none() -> None:
+    under_test = make_loop(
+        Written(lambda v: Plan(prefill=[(waiting(v), 8)], padding_tokens=3)), capabilities=Capabilities(padding=False)
+    )
+    under_test.submit(1, [3] * 8)
+    under_test.step()
+    assert [f.rule for f in under_test.faults] == ["padding"]
+
+
+def test_a_policy_that_raises_is_replaced_within_the_step() -> None:
+    def explode(view: View) -> Plan:
+        raise ZeroDivisionError("plugin")
+
+    under_test = make_loop(Written(explode))
+    under_test.submit(1, [3] * 8)
+    record = under_test.step()
+    assert record is not None
+    assert record.prefill_tokens == 8
+    [fault] = under_test.faults
+    assert (fault.rule, fault.detail, fault.replaced_by) == ("raised", "ZeroDivisionError: plugin", "drain")
+    assert record.generation == fault.generation == 1
+
+
+def test_a_plan_error_names_policy_rule_and_sequence() -> None:
+    error = PlanError("mine", "blocks", 7, "no free block")
+    assert str(error) == "policy mine broke rule blocks, sequence 7: no free block"

@@ -1,0 +1,140 @@
+"""Tensor types and shapes that the shipped model does not have, on models made for the purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from inflightd.daemon.engines.openvino.engine import OpenVinoEngine, load
+from inflightd.daemon.engines.openvino.kv_layout import KV_DTYPES, KvDtype, block_bytes
+from inflightd.daemon.engines.openvino.options import OpenVinoOptions
+from inflightd.daemon.errors import ConfigError, EngineError
+from inflightd.daemon.models.gguf_file import read_gguf
+from inflightd.daemon.models.source import ModelSource
+from tests.reference.llama import ReferenceLlama
+from tests.support.engine_steps import chunk_row, greedy_params, greedy_tokens, run_step
+from tests.support.tiny_gguf import TinyModel, write_tiny_gguf
+
+PROMPT = [5, 17, 42, 99, 3, 250, 128, 64]
+
+Open = Callable[..., OpenVinoEngine]
+
+
+@pytest.fixture
+def open_engine(tmp_path: Path) -> Iterator[Open]:
+    engines = []
+
+    def open_one(path: Path, **changes: object) -> OpenVinoEngine:
+        fields = {"num_blocks": 16, "precision": "f32", "weights_cache": tmp_path / "cache", "max_num_tokens": 64}
+        options = OpenVinoOptions(
+            source=ModelSource("gguf", path, "tiny"), threads=2, max_batch_size=4, **{**fields, **changes}  # type: ignore[arg-type]
+        )
+        engines.append(load(options))
+        return engines[-1]
+
+    yield open_one
+    for engine in engines:
+        engine.close()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        TinyModel(tensor_type="F32"),
+        TinyModel(tensor_type="F16"),
+        TinyModel(tensor_type="Q8_0"),
+        TinyModel(tensor_type="Q4_0"),
+        TinyModel(tensor_type="Q4_1"),
+        TinyModel(vocab_size=257, tied=False),
+        TinyModel(vocab_size=8200, tied=False),
+        TinyModel(head_dim=64),
+        TinyModel(heads=2, kv_heads=2, head_dim=128),
+        TinyModel(heads=4, kv_heads=1),
+        TinyModel(rope_factors=True),
+    ],
+    ids=lambda model: f"{model.tensor_type}-v{model.vocab_size}-h{model.heads}x{model.head_dim}-{model.rope_factors}",
+)
+def test_logprobs_equal_the_reference(tmp_path: Path, open_engine: Open, model: TinyModel) -> None:
+    path = write_tiny_gguf(tmp_path / "tiny.gguf", model)
+    engine = open_engine(path)
+    result = run_step(engine, [chunk_row(PROMPT, 0, [3], greedy_params(logprobs=20))])
+    right = ReferenceLlama(path).logprobs(PROMPT)[-1]
+    assert result.logprobs is not None
+    assert (found := result.logprobs[0]) is not None
+    assert result.token_ids == [right.argmax()]
+    assert found.top_ids == np.argsort(-right, kind="stable")[:20].tolist()
+    np.testing.assert_allclose(found.top_logprobs, np.sort(right)[::-1][:20], atol=1e-4)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_any_number_of_threads_works_in_bf16(tmp_path: Path, open_engine: Open, threads: int) -> None:
+    """The fused MLP node kills the process where the number is odd: it must not be used there."""
+    path = write_tiny_gguf(tmp_path / "tiny.gguf", TinyModel(hidden=256, feed_forward=512))
+    try:
+        engine = open_engine(path, precision=None, threads=threads)
+    except ConfigError as error:  # pragma: no cover - no such CPU
+        pytest.skip(str(error))
+    answer = greedy_tokens(engine, [PROMPT], [[1, 2]], 4)
+    assert answer == greedy_tokens(engine, [PROMPT], [[3, 4]], 4)
+
+
+@pytest.mark.parametrize("kv_dtype", KV_DTYPES)
+def test_each_kv_dtype_has_the_blocks_the_budget_was_told(tmp_path: Path, open_engine: Open, kv_dtype: KvDtype) -> None:
+    path = write_tiny_gguf(tmp_path / "tiny.gguf", TinyModel(head_dim=64))
+    engine = open_engine(path, kv_dtype=kv_dtype)
+    assert engine.info.kv_dtype == kv_dtype
+    assert engine.kv.bytes_per_block == block_bytes(read_gguf(path).model, kv_dtype)
+    answer = greedy_tokens(engine, [PROMPT], [[1, 2]], 4)
+    right = ReferenceLlama(path).greedy_after(PROMPT, answer[0])
+    assert answer[0] == right if kv_dtype == "f32" else len(right) == 4
+
+
+def test_the_shipped_models_blocks_have_the_measured_sizes(tmp_path: Path) -> None:
+    shape = TinyModel(layers=1, heads=9, kv_heads=3, hidden=576, tensor_type="F16")
+    model = read_gguf(write_tiny_gguf(tmp_path / "one-layer.gguf", shape)).model
+    assert 30 * block_bytes(model, "bf16") == 737_280
+    assert 30 * block_bytes(model, "f32") == 2 * 737_280
+    assert 30 * block_bytes(model, "u8") == 437_760
+
+
+def test_padding_rows_write_only_into_their_own_block(tmp_path: Path, open_engine: Open) -> None:
+    engine = open_engine(write_tiny_gguf(tmp_path / "tiny.gguf"), num_blocks=4)
+    run_step(engine, [chunk_row(PROMPT, 0, [2])])
+    before = [engine.kv.read_block(block) for block in range(4)]
+    engine.kv.write_block(4, bytes(engine.kv.bytes_per_block))
+    run_step(engine, [chunk_row([9], len(PROMPT), [2])], padding_tokens=3)
+    after = [engine.kv.read_block(block) for block in range(4)]
+    assert [a == b for a, b in zip(before, after, strict=True)] == [True, True, False, True]
+    assert any(engine.kv.read_block(4))
+
+
+def test_a_step_that_samples_nothing_gives_nothing(tmp_path: Path, open_engine: Open) -> None:
+    engine = open_engine(write_tiny_gguf(tmp_path / "tiny.gguf"))
+    result = run_step(engine, [chunk_row(PROMPT, 0, [2])])
+    assert (result.token_ids, result.logprobs) == ([], None)
+    assert result.forward_ns > 0
+
+
+def test_finish_without_start_and_start_twice_are_errors(tmp_path: Path, open_engine: Open) -> None:
+    engine = open_engine(write_tiny_gguf(tmp_path / "tiny.gguf"))
+    with pytest.raises(EngineError, match="without start"):
+        engine.finish()
+
+
+def test_loading_reports_progress_that_never_falls(tmp_path: Path) -> None:
+    seen: list[tuple[str, float]] = []
+    source = ModelSource("gguf", write_tiny_gguf(tmp_path / "tiny.gguf"), "tiny")
+    options = OpenVinoOptions(source=source, num_blocks=4, max_num_tokens=8, weights_cache=None)
+    load(options, lambda stage, fraction: seen.append((stage, fraction))).close()
+    fractions = [fraction for _, fraction in seen]
+    assert fractions == sorted(fractions)
+    assert fractions[-1] == 1.0
+    assert [stage for stage in dict(seen)] == ["read", "weights", "compile", "warm up"]
+
+
+def test_a_hugging_face_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="GGUF files only"):
+        load(OpenVinoOptions(source=ModelSource("hf", tmp_path, "x"), num_blocks=4))
