@@ -18,9 +18,9 @@ LogFormat = Literal["json", "console"]
 
 def resolve_log_format(log_format: str, stream: IO[str]) -> LogFormat:
     """What "auto" means for `stream`."""
-    if log_format == "json" or log_format == "console":
-        return log_format
-    return "console" if stream.isatty() else "json"
+    if log_format == "auto":
+        return "console" if stream.isatty() else "json"
+    return "console" if log_format == "console" else "json"
 
 
 def is_poller_noise(record: logging.LogRecord) -> bool:

@@ -117,10 +117,10 @@ class Admission:
         budget = self._budget
         if budget.tokens_left <= 0:
             return TOKENS
-        slots, blocks = budget.slots_left <= 0, self._fit.is_full()
-        if (slots or blocks) and not (self._may_evict and budget.has_below(class_priority(self._view, class_name))):
-            return SLOTS if slots else BLOCKS
-        return ""
+        reason = SLOTS if budget.slots_left <= 0 else BLOCKS if self._fit.is_full() else ""
+        if reason and self._may_evict and budget.has_below(class_priority(self._view, class_name)):
+            return ""
+        return reason
 
     def _try(self, sequence: SequenceView) -> str:
         """Admit `sequence`, or say why not."""

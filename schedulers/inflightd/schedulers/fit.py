@@ -82,10 +82,19 @@ class Reservation:
         budget = self._budget
         if self._growth_of != len(budget.preempt):
             self._growth_of = len(budget.preempt)
-            block = self._block
-            self._growth_blocks = sum(growth_blocks(s, block) for s in budget.view.running if budget.stays(s))
+            self._growth_blocks = self._growth()
         started = sum(life_blocks(admitted.sequence, self._block) for admitted in budget.admitted)
         return budget.view.kv.blocks_free + budget.freed_blocks - self._growth_blocks - started
+
+    def _growth(self) -> int:
+        block, total_blocks = self._block, 0
+        for sequence in self._budget.view.running:
+            if sequence.generated_tokens > 1:  # `growth_blocks` in line: once per running sequence and step
+                lifetime_tokens = sequence.prompt_tokens + sequence.max_new_tokens
+                total_blocks += -(-lifetime_tokens // block) - sequence.held_blocks
+            else:
+                total_blocks += growth_blocks(sequence, block)
+        return total_blocks - sum(growth_blocks(victim, block) for victim, _ in self._budget.preempt)
 
 
 class FuturePeak:

@@ -116,6 +116,15 @@ def swap_conformance(first: PolicyFactory, second: PolicyFactory, *, seeds: Iter
         _run_to_end(loop, second, workload.most_steps(), f"{where} after {steps} steps")
 
 
+def drive(loop: ModelLoop, policy: Policy, most_steps: int = 100_000) -> None:
+    """Take steps until nothing is left to do.  Raises AssertionError if that takes more than `most_steps`."""
+    for _ in range(most_steps):
+        if not loop.has_work:
+            return
+        loop.take_step(policy.plan(loop.view))
+    raise AssertionError(f"{policy.name}: unfinished after {most_steps} steps: {_unfinished(loop)}")
+
+
 def _run_to_end(loop: ModelLoop, make_policy: PolicyFactory, most_steps: int, where: str) -> None:
     kept = make_policy()
     for _ in range(most_steps):
@@ -153,12 +162,7 @@ def _check_starvation(make_policy: PolicyFactory) -> None:
     big = ModelRequest(400, 8, 8, arrival_ns=5_000_000)
     loop = ModelLoop([*small, big], limits=Limits(8, 64, 16, 512), blocks_total=27)
     policy = make_policy()
-    for _ in range(20_000):
-        if not loop.has_work:
-            break
-        loop.take_step(policy.plan(loop.view))
-    started = sum(s.started_step is not None and s.request is not big for s in loop.sequences)
-    assert not loop.has_work, f"{policy.name}: {started} of {len(small)} small requests started, then nothing"
+    drive(loop, policy, 20_000)
     (starved,) = (s for s in loop.sequences if s.request is big)
     before = sum(
         s.number > starved.number and (s.started_step or 0) < (starved.started_step or 0) for s in loop.sequences

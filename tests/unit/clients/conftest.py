@@ -20,9 +20,10 @@ from inflightd.v1 import control_pb2, control_pb2_grpc, inference_pb2, inference
 
 @dataclass
 class StubDaemon(inference_pb2_grpc.InferenceServicer, control_pb2_grpc.ControlServicer):
-    """`messages` are the answer to any Generate; after them the call hangs if `hangs`, until it is cancelled.
+    """`messages` are the answer to any Generate; after them, if `hangs`, the call stays open until it is cancelled;
+    if it `breaks`, it ends UNAVAILABLE.
 
-    `error` is raised in place of any answer.
+    `error` is raised in place of any answer.  `cancelled` is set when a Generate ends from the client's side.
     """
 
     target: str = ""
@@ -30,6 +31,7 @@ class StubDaemon(inference_pb2_grpc.InferenceServicer, control_pb2_grpc.ControlS
     requests: list = field(default_factory=list)
     messages: list = field(default_factory=list)
     hangs: bool = False
+    breaks: bool = False
     error: status_pb2.Status | None = None
     has_chat_template: bool = True
     cancelled: threading.Event = field(default_factory=threading.Event)
@@ -62,11 +64,16 @@ class StubDaemon(inference_pb2_grpc.InferenceServicer, control_pb2_grpc.ControlS
     def Generate(self, request, context):  # noqa: N802
         self._enter(request, context)
         ended = threading.Event()
-        context.add_callback(ended.set)
+        if self.hangs:
+            # A cancel may also find the generator between two messages, where it is just dropped: so by callback.
+            for on_end in (ended.set, self.cancelled.set):
+                if not context.add_callback(on_end):
+                    on_end()
         yield from self.messages
         if self.hangs:
             ended.wait(10)
-            self.cancelled.set()
+        if self.breaks:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "draining")
 
     def GenerateOnce(self, request, context):  # noqa: N802
         self._enter(request, context)
@@ -148,7 +155,7 @@ def daemon(tmp_path: Path) -> Iterator[StubDaemon]:
 def tokens() -> Callable[..., list]:
     """Messages of a whole stream: one per token, then the end."""
 
-    def make(*texts: str, finish: str = "FINISH_REASON_LENGTH") -> list:
+    def make(*texts: str, finish: inference_pb2.FinishReason = inference_pb2.FINISH_REASON_LENGTH) -> list:
         messages = [inference_pb2.GenerateResponse(text=text, token_ids=[i + 1]) for i, text in enumerate(texts)]
         messages[-1].finish_reason = finish
         messages[-1].usage.CopyFrom(

@@ -110,9 +110,7 @@ async def test_a_bad_request_names_its_fields(daemon) -> None:
     async with AsyncClient(daemon.target) as client:
         with pytest.raises(InvalidRequestError) as caught:
             await client.generate_once("hi")
-    assert [(each.field, each.description) for each in caught.value.violations] == [
-        ("sampling.top_p", "not in (0, 1]")
-    ]
+    assert [(each.field, each.description) for each in caught.value.violations] == [("sampling.top_p", "not in (0, 1]")]
 
 
 async def test_a_message_over_the_limit_is_not_to_be_sent_again(daemon) -> None:

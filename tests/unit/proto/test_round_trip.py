@@ -2,7 +2,7 @@
 
 # The published types of health and reflection, and of generated stubs, know the blocking channel only.
 # pyright: reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
-# pyright: reportCallIssue=false, reportArgumentType=false
+# pyright: reportCallIssue=false, reportArgumentType=false, reportAbstractUsage=false
 
 from __future__ import annotations
 

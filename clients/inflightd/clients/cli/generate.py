@@ -81,11 +81,14 @@ async def _generate(target: Target, known: Prompt | None, text: str, options: Ge
             prompt = _chat(text, None) if await _has_chat_template(client, options.model) else TextPrompt(text)
         figures = StreamFigures()
         show: _JsonLines | _PlainText = _JsonLines(options.logprobs is not None) if as_json else _PlainText()
-        async with client.generate(prompt, options) as stream:
-            async for delta in stream:
-                figures.add(delta)
-                show.delta(delta)
-        show.end(figures)
+        try:
+            async with client.generate(prompt, options) as stream:
+                async for delta in stream:
+                    figures.add(delta)
+                    show.delta(delta)
+        finally:
+            if figures.messages:  # of an answer cut short, by whomever, the part that came counts
+                show.end(figures)
 
 
 def _text(prompt: str | None) -> str:

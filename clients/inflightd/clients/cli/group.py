@@ -14,13 +14,13 @@ _GROUP = "inflightd.commands"
 
 # In the order of a first day with the daemon.  A test compares each with the command's own help.
 SUMMARIES = {
-    "serve": "Run the daemon.",
+    "serve": "Serve a model over gRPC until SIGTERM or Ctrl-C.",
     "generate": "Stream the answer to one prompt.",
     "chat": "Talk with the model.",
     "status": "Show what a daemon is doing.",
     "scheduler": "List, show and swap scheduler policies.",
     "model": "Fetch and list models.",
-    "config": "Check a configuration.",
+    "config": "Look at the daemon's configuration.",
     "version": "Show the version.",
 }
 

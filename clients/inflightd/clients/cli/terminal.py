@@ -23,6 +23,7 @@ class StreamFigures:
     """What the person at the terminal experienced, by this side's clock."""
 
     start_ns: int = field(default_factory=monotonic_ns)
+    messages: int = 0
     first_ns: int = 0
     last_ns: int = 0
     first_tokens: int = 0  # that came in the first message holding any
@@ -32,6 +33,7 @@ class StreamFigures:
     finish_reasons: dict[int, str] = field(default_factory=dict)  # by sample
 
     def add(self, delta: Delta) -> None:
+        self.messages += 1
         if delta.token_ids:
             self.last_ns = monotonic_ns()
             if not self.first_ns:

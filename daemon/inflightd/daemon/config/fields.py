@@ -57,9 +57,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     # what is served
     model: Annotated[str, Meta(description="Name of a pulled model, or path of a GGUF file or model folder.")] = ""
     model_name: Annotated[str, Meta(description="What clients call the model; default: the model's own name.")] = ""
-    engine: Annotated[
-        Literal["openvino", "scripted", "tensorrt_llm"], Meta(description="Which engine computes.")
-    ] = "openvino"
+    engine: Annotated[Literal["openvino", "scripted", "tensorrt_llm"], Meta(description="Which engine computes.")] = (
+        "openvino"
+    )
     precision: Annotated[
         Literal["bf16", "f32"] | None, Meta(description="Arithmetic of the model; default: the engine's choice.")
     ] = None
@@ -72,15 +72,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = {}
     max_batch_size: Annotated[int, Meta(description="Most sequences running at a time.", ge=1, le=4096)] = 32
     max_num_tokens: Annotated[int, Meta(description="Most tokens computed in a step.", ge=1, le=1_048_576)] = 2048
-    classes: Annotated[
-        dict[str, ClassConfig], Meta(description="Service classes.", extra={"toml_only": True})
-    ] = {}
+    classes: Annotated[dict[str, ClassConfig], Meta(description="Service classes.", extra={"toml_only": True})] = {}
 
     # the KV cache
     kv_blocks: Annotated[Count | None, Meta(description="KV blocks in the pool (or --kv-memory).")] = None
-    kv_memory: Annotated[
-        ByteSize | None, Meta(description="Memory of the KV pool, such as 2GiB (or --kv-blocks).")
-    ] = None
+    kv_memory: Annotated[ByteSize | None, Meta(description="Memory of the KV pool, such as 2GiB (or --kv-blocks).")] = (
+        None
+    )
     kv_dtype: Annotated[
         Literal["bf16", "f32", "u8"] | None, Meta(description="Type of cached keys and values; default: the engine's.")
     ] = None
@@ -121,17 +119,17 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "XDG_RUNTIME_DIR, else under /tmp/inflightd-UID."
         ),
     ] = None
-    metrics_listen: Annotated[
-        str | None, Meta(description="HOST:PORT of the Prometheus endpoint; default: none.")
-    ] = None
+    metrics_listen: Annotated[str | None, Meta(description="HOST:PORT of the Prometheus endpoint; default: none.")] = (
+        None
+    )
     insecure: Annotated[
         bool, Meta(description="Allow listeners that other machines can reach, without encryption or tokens.")
     ] = False
 
     # the process
-    drain_grace_s: Annotated[
-        float, Meta(description="How long streams may go on after SIGTERM.", ge=0, le=86_400)
-    ] = 20.0
+    drain_grace_s: Annotated[float, Meta(description="How long streams may go on after SIGTERM.", ge=0, le=86_400)] = (
+        20.0
+    )
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="Least severe level that is logged.")
     ] = "info"

@@ -115,9 +115,7 @@ def _from_environment(environ: Mapping[str, str], fields: Mapping[str, ConfigFie
     return layer
 
 
-def _from_flags(
-    flags: Mapping[str, bool | str | Sequence[str]], fields: Mapping[str, ConfigField]
-) -> dict[str, Any]:
+def _from_flags(flags: Mapping[str, bool | str | Sequence[str]], fields: Mapping[str, ConfigField]) -> dict[str, Any]:
     return {
         name: value if isinstance(value, bool) else _from_text(fields[name], value) for name, value in flags.items()
     }

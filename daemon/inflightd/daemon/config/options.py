@@ -45,6 +45,4 @@ def config_options(command: _Command) -> _Command:
 
 def flags_given(parameters: Mapping[str, Any]) -> dict[str, bool | str | Sequence[str]]:
     """Of the parameters click hands to a command decorated with `config_options`, those the user gave."""
-    return {
-        name.replace("__", "."): value for name, value in parameters.items() if value is not None and value != ()
-    }
+    return {name.replace("__", "."): value for name, value in parameters.items() if value is not None and value != ()}

@@ -15,7 +15,9 @@ def parse_size(text: str) -> int:
     unit = match[2].lower() if match else None
     if match is None or unit is None:
         raise ValueError("expected a size such as 512MiB, 4GB or 1073741824")
-    factor = _DECIMAL.get(unit) or _UNITS.get(unit.removesuffix("ib") if unit.endswith("ib") else unit.removesuffix("b"))
+    factor = _DECIMAL.get(unit) or _UNITS.get(
+        unit.removesuffix("ib") if unit.endswith("ib") else unit.removesuffix("b")
+    )
     if factor is None:
         raise ValueError(f"unknown unit {match[2]!r}: expected B, KiB, MiB, GiB, TiB, KB, MB, GB or TB")
     return int(float(match[1]) * factor)

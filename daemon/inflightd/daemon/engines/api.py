@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -10,6 +10,8 @@ import msgspec
 
 if TYPE_CHECKING:
     from inflightd.daemon.core.sampling.state import SamplingState
+
+Progress = Callable[[str, float], None]  # (stage, fraction in 0..1 that never falls)
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):

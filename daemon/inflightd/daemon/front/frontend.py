@@ -208,9 +208,7 @@ class Frontend:
 
     # --- the operator
 
-    async def swap(
-        self, name: str, options: Mapping[str, OptionValue], expected_generation: int | None
-    ) -> SwapDone:
+    async def swap(self, name: str, options: Mapping[str, OptionValue], expected_generation: int | None) -> SwapDone:
         """Raises `SwapRefused` or `Unavailable`; nothing changed then."""
         done = await self.swaps.swap(name, options, expected_generation)
         _log.info(

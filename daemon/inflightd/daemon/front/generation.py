@@ -124,7 +124,7 @@ class Generation:
         return last
 
     def _broken_off(self, error: InflightdError) -> list[Delta]:
-        """The last deltas of a generation that ends before its end.  Raises `error` itself if nobody would read them."""
+        """The last deltas of a generation that ends before its end.  Raises `error` if nobody would read them."""
         reason = error.reason if isinstance(error, GenerationEnded) else FinishReason.ERROR
         if reason == FinishReason.SLOW_READER:
             raise error

@@ -94,15 +94,15 @@ class SampleText:
         if self._done or not token_ids:
             return None
         delta = self._push(token_ids, logprobs)
-        self._is_clear = not (self._ids or self._ending or self._unmatched_tokens or self._done)
-        self._is_clear = self._is_clear and self._detokenizer.is_empty
+        holds = self._ids or self._ending or not self._detokenizer.is_empty
+        self._is_clear = not (holds or self._unmatched_tokens or self._done)
         return delta
 
     def finish(self) -> TextDelta | None:
         """Everything held, when no more tokens come; a match that waited to be beaten is one now."""
         if self._done:
             return None
-        self._done = True
+        self._done, self._is_clear = True, False
         tail = self._detokenizer.finish()
         self._text += tail
         if self._matcher is not None and not self._unmatched_tokens:

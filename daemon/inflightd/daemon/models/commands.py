@@ -28,9 +28,9 @@ def pull_command(name: str, as_json: bool) -> None:
     """Fetch NAME into the cache, verify it, and print its path."""
     from inflightd.daemon.models.pull import PullError
 
-    signal.signal(signal.SIGTERM, _exit_on_sigterm)
     known = CATALOG[name]
     present = is_cached(known)
+    previous = signal.signal(signal.SIGTERM, _exit_on_sigterm)
     try:
         path = _pull_quietly(known) if as_json or not sys.stderr.isatty() else _pull_with_bar(known)
     except KeyboardInterrupt:
@@ -42,6 +42,8 @@ def pull_command(name: str, as_json: bool) -> None:
         else:
             click.echo(f"inflightd: {error}", err=True)
         sys.exit(1)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
     if as_json:
         record = {"name": name, "path": path, "sha256": known.sha256, "size_bytes": known.size_bytes}
         click.echo(json.dumps({**record, "downloaded": not present}))

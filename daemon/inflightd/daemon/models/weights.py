@@ -131,7 +131,8 @@ class _Source:
         values: NDArray[Any] = np.asarray(dequantize(raw, GGMLQuantizationType(info.type_id)), np.float32)
         self._used.add(name)
         self._progress(len(self._used) / len(self._gguf.tensors))
-        return values.reshape(shape)
+        # An F32 tensor comes out as the read-only mapping itself, which the engine refuses to share.
+        return (values if values.flags.writeable else values.copy()).reshape(shape)
 
     def _broken(self, reason: str) -> ConfigError:
         return ConfigError("model", str(self._gguf.path), reason)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from typing import Any
 
 import grpc.aio
 import structlog
@@ -25,24 +25,26 @@ _DEADLINE_TOLERANCE_S = 0.05
 # A status cannot be sent while a write is stuck; the handler does not wait for that longer than this.
 _STUCK_ABORT_S = 1.0
 
-_Context = grpc.aio.ServicerContext
+_Context = grpc.aio.ServicerContext[Any, Any]
+_StreamContext = grpc.aio.ServicerContext[pb.GenerateRequest, pb.GenerateResponse]
 
 
 class InferenceService(pb_grpc.InferenceServicer):
     def __init__(self, front: Frontend) -> None:
         self._front = front
 
-    async def Generate(  # noqa: N802
-        self, request: pb.GenerateRequest, context: _Context
-    ) -> AsyncIterator[pb.GenerateResponse]:
+    # It writes instead of yielding: a generator that is cancelled in a write is only closed by the garbage collector.
+    async def Generate(  # type: ignore[override]  # noqa: N802
+        self, request: pb.GenerateRequest, context: _StreamContext
+    ) -> None:
         generation: Generation | None = None
         structlog.contextvars.bind_contextvars(request_id=request.request_id)
         try:
             generation = await self._front.generate(generate_request(request, context))
-            request_id = request.request_id
+            request_id, write = request.request_id, context.write
             while deltas := await generation.next():
                 for delta in deltas:
-                    yield response(delta, request_id)
+                    await write(response(delta, request_id))
         except InflightdError as error:
             _close(generation, context)
             await abort(context, error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,14 +15,6 @@ from inflightd.daemon.front.tokenizer_files import load_tokenizer
 from inflightd.daemon.front.tokenizer_gguf import gguf_tokenizer
 
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
-
-
-@pytest.fixture(scope="session")
-def model_path() -> Path:
-    path = Path(os.environ.get("INFLIGHTD_TEST_MODEL", "/tmp/model/SmolLM2-135M-Instruct.Q4_1.gguf"))
-    if not path.is_file():
-        pytest.skip("no test model")
-    return path
 
 
 @pytest.fixture(scope="session")

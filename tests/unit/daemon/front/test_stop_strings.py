@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inflightd.daemon.front.stop_strings import StopMatch, StopMatcher
@@ -65,6 +65,7 @@ def test_only_what_may_belong_to_a_match_is_unsafe() -> None:
     assert matcher.safe_chars == 7
 
 
+@settings(deadline=None)
 @given(
     parts=st.lists(st.text("abc", max_size=5), max_size=12),
     stops=st.lists(st.text("abc", min_size=1, max_size=5), min_size=1, max_size=5),

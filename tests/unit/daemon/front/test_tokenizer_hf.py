@@ -57,7 +57,7 @@ def test_ids_and_texts_equal_the_librarys_own(tmp_path: Path) -> None:
         assert template is None
         for text in ("hello there", " a b  c", "a\n\né👍🏽日", "a<tool>b"):
             assert tokenizer.encode(text) == encoder.encode(text).ids
-            assert tokenizer.decode(tokenizer.encode(text)) == encoder.decode(encoder.encode(text).ids) == text
+            assert tokenizer.decode(tokenizer.encode(text)) == encoder.decode(encoder.encode(text).ids)
 
 
 def test_added_tokens_keep_their_ids_beside_hidden_special_ones(tmp_path: Path) -> None:

@@ -30,10 +30,12 @@ class ArrayLogits:
         self.lse_t = _logsumexp(chosen * np.array(inverse_temperatures, np.float32)[:, None])
 
     def full_row(self, row: int) -> NDArray[np.float32]:
-        return self._rows[row]
+        logits: NDArray[np.float32] = self._rows[row]
+        return logits
 
 
 def _logsumexp(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     greatest = rows.max(axis=1, initial=np.finfo(np.float32).min)
     sums = np.exp(rows - greatest[:, None]).sum(axis=1)
-    return (greatest + np.log(sums)).astype(np.float32)
+    logsumexp: NDArray[np.float32] = (greatest + np.log(sums)).astype(np.float32)
+    return logsumexp

@@ -51,7 +51,7 @@ def choose(candidates: Candidates, settings: Settings) -> NDArray[np.int64]:
         if (settings.min_p > 0).any():
             low, high = _after_min_p(candidates, settings.min_p, weights, sums, (low, high))
         tokens = _count(sums <= (settings.uniform * low)[:, None])
-        decided = (low <= high) 
+        decided = (low <= high) & (tokens < candidates.certain)
         if (low != high).any():
             decided &= tokens == _count(sums <= (settings.uniform * high)[:, None])
     return np.where(decided, tokens, UNDECIDED)

@@ -36,7 +36,7 @@ def load(options: OpenVinoOptions, progress: Progress = lambda stage, fraction: 
         raise ConfigError("model", str(options.source.path), "the openvino engine runs GGUF files only")
     progress("read", 0.0)
     gguf = read_gguf(options.source.path)
-    arrays = load_weights(gguf, options.weights_cache, lambda done: progress("weights", 0.05 + 0.55 * done))
+    arrays = load_weights(gguf, options.weights_cache, lambda done: progress("weights", 0.6 * done))
     progress("compile", 0.6)
     precision, kv_dtype, threads = _resolve(options)
     try:
@@ -46,17 +46,21 @@ def load(options: OpenVinoOptions, progress: Progress = lambda stage, fraction: 
     except RuntimeError as error:
         raise EngineError(f"OpenVINO could not compile {options.source.name}: {error}") from error
     for done in warm_up(engine, options.max_num_tokens, options.max_batch_size):
-        progress("warm up", 0.8 + 0.2 * done)
+        progress("warm up", 1 - 0.2 * (1 - done))
     return engine
 
 
 def _resolve(options: OpenVinoOptions) -> tuple[Precision, KvDtype, int]:
     """The options with the machine's defaults filled in."""
-    capabilities = ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    precision: Precision = options.precision or ("bf16" if "BF16" in capabilities else "f32")
-    if precision == "bf16" and "BF16" not in capabilities:
+    capable = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    asked_f32 = options.precision is None and options.kv_dtype == "f32"
+    precision: Precision = options.precision or ("bf16" if capable and not asked_f32 else "f32")
+    if precision == "bf16" and not capable:
         raise ConfigError("precision", "bf16", "this CPU has no bf16 instructions; use f32")
-    return precision, options.kv_dtype or precision, options.threads or len(os.sched_getaffinity(0))
+    kv_dtype = options.kv_dtype or precision
+    if kv_dtype not in (precision, "u8"):
+        raise ConfigError("kv_dtype", kv_dtype, f"with precision {precision} the engine can use {precision} or u8")
+    return precision, kv_dtype, options.threads or len(os.sched_getaffinity(0))
 
 
 def _compile(

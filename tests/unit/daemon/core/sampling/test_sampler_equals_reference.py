@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from inflightd.daemon.core.sampling import sampler as sampler_module
 from inflightd.daemon.core.sampling.array_logits import ArrayLogits
-from inflightd.daemon.core.sampling.draws import uniform
+from inflightd.daemon.core.sampling.draws import uniform, uniforms
 from inflightd.daemon.core.sampling.params import SamplingParams
 from inflightd.daemon.core.sampling.reference import cdf_interval, reference_token
 from inflightd.daemon.core.sampling.sampler import Sampler, inverse_temperature
@@ -26,7 +26,7 @@ params = st.builds(
     temperature=st.sampled_from([0.0, 1e-6, 1e-4, 0.3, 0.8, 1.0, 2.0, 100.0]),
     top_k=st.sampled_from([0, 0, 1, 3, 8, 9, 20, 64, 2**31 - 1]),
     top_p=st.sampled_from([1.0, 1.0, 0.95, 0.5, 0.1, 1e-9]),
-    min_p=st.sampled_from([0.0, 0.0, 0.05, 0.3, 1.0]),
+    min_p=st.sampled_from([0.0, 0.0, 0.05, 0.3, 0.6, 0.8, 1.0]),
     repetition_penalty=st.sampled_from([1.0, 1.0, 1.3, 0.7, 1e30]),
     presence_penalty=st.sampled_from([0.0, 0.0, 0.5, -2.0, 1e30]),
     frequency_penalty=st.sampled_from([0.0, 0.0, 0.5, -2.0, 1e30]),
@@ -72,7 +72,7 @@ def rows(draw: st.DrawFn) -> NDArray[np.float32]:
     return values
 
 
-@settings(PROFILE, max_examples=500)
+@settings(PROFILE, max_examples=350)
 @given(st.lists(st.tuples(rows(), states()), min_size=1, max_size=6), st.sampled_from([1, 4, 16, 63, 64, 256]))
 def test_tokens_are_those_of_the_reference(
     batch: list[tuple[NDArray[np.float32], SamplingState]], candidates: int
@@ -112,7 +112,7 @@ def check_logprobs(row: NDArray[np.float32], state: SamplingState, token: int, e
     assert sorted(entry.top_logprobs, reverse=True) == entry.top_logprobs
 
 
-@settings(PROFILE)
+@settings(PROFILE, max_examples=60)
 @given(rows(), states())
 def test_the_uniform_lies_in_the_interval_of_the_token_drawn(row: NDArray[np.float32], state: SamplingState) -> None:
     position = len(state.output_ids)
@@ -154,16 +154,17 @@ def test_whole_rows_are_read_only_where_the_candidates_do_not_do(monkeypatch: py
     monkeypatch.setattr(sampler_module, "from_whole_row", lambda *args: (read.append(1), original(*args))[1])
     random = np.random.default_rng(6)
     values = (-1.5 * np.log(1 + random.permuted(np.tile(np.arange(20_000), (200, 1)), axis=1))).astype(np.float32)
-    outside = 1 - np.exp(np.sort(values / 0.8, axis=1)[:, -256:]).sum(axis=1) / np.exp(values / 0.8).sum(axis=1)
-    for extra, share in (({"top_k": 40}, 0.0), ({"top_p": 0.7}, 0.0), ({}, float(outside.mean()))):
+    weights = np.sort(np.exp(values.astype(np.float64) / 0.8), axis=1)
+    inside = weights[:, -256:].sum(axis=1) / weights.sum(axis=1)
+    numbers = uniforms(range(200), [0] * 200, [0] * 200)
+    needed = int((numbers > inside).sum())
+    assert needed > 0
+    for extra, rows_needed in (({"top_k": 40}, 0), ({"top_p": 0.7}, 0), ({}, needed)):
         read.clear()
-        draws = [
-            (
-                index,
-                index,
-                Draw(SamplingState(SamplingParams(seed=index, max_tokens=9, temperature=0.8, **extra), 0, [1]), 0),
-            )
+        every = [
+            SamplingState(SamplingParams(seed=index, max_tokens=9, temperature=0.8, **extra), 0, [1])
             for index in range(200)
         ]
+        draws = [(index, index, Draw(state, 0)) for index, state in enumerate(every)]
         Sampler((), 20_000).sample(draws, ArrayLogits(values, range(200), [1.25] * 200))
-        assert len(read) / 200 <= share * 1.5 + 0.01
+        assert rows_needed <= len(read) <= rows_needed + 1  # one may lie within the error of the logsumexp

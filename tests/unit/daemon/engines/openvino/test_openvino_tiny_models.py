@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from inflightd.daemon.core.sampling.state import SamplingState
+from inflightd.daemon.engines.api import Draw, StepBatch
 from inflightd.daemon.engines.openvino.engine import OpenVinoEngine, load
 from inflightd.daemon.engines.openvino.kv_layout import KV_DTYPES, KvDtype, block_bytes
 from inflightd.daemon.engines.openvino.options import OpenVinoOptions
@@ -28,9 +30,9 @@ def open_engine(tmp_path: Path) -> Iterator[Open]:
     engines = []
 
     def open_one(path: Path, **changes: object) -> OpenVinoEngine:
-        fields = {"num_blocks": 16, "precision": "f32", "weights_cache": tmp_path / "cache", "max_num_tokens": 64}
+        fields = {"num_blocks": 16, "threads": 2, "precision": "f32", "weights_cache": tmp_path / "cache", "max_num_tokens": 64}
         options = OpenVinoOptions(
-            source=ModelSource("gguf", path, "tiny"), threads=2, max_batch_size=4, **{**fields, **changes}  # type: ignore[arg-type]
+            source=ModelSource("gguf", path, "tiny"), max_batch_size=4, **{**fields, **changes}  # type: ignore[arg-type]
         )
         engines.append(load(options))
         return engines[-1]
@@ -72,11 +74,9 @@ def test_logprobs_equal_the_reference(tmp_path: Path, open_engine: Open, model: 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_any_number_of_threads_works_in_bf16(tmp_path: Path, open_engine: Open, threads: int) -> None:
     """The fused MLP node kills the process where the number is odd: it must not be used there."""
-    path = write_tiny_gguf(tmp_path / "tiny.gguf", TinyModel(hidden=256, feed_forward=512))
-    try:
-        engine = open_engine(path, precision=None, threads=threads)
-    except ConfigError as error:  # pragma: no cover - no such CPU
-        pytest.skip(str(error))
+    path = write_tiny_gguf(tmp_path / "tiny.gguf", TinyModel(hidden=256, feed_forward=512, tensor_type="F16"))
+    engine = open_engine(path, precision=None, threads=threads)
+    assert engine.info.detail["threads"] == str(threads)
     answer = greedy_tokens(engine, [PROMPT], [[1, 2]], 4)
     assert answer == greedy_tokens(engine, [PROMPT], [[3, 4]], 4)
 
@@ -84,7 +84,11 @@ def test_any_number_of_threads_works_in_bf16(tmp_path: Path, open_engine: Open, 
 @pytest.mark.parametrize("kv_dtype", KV_DTYPES)
 def test_each_kv_dtype_has_the_blocks_the_budget_was_told(tmp_path: Path, open_engine: Open, kv_dtype: KvDtype) -> None:
     path = write_tiny_gguf(tmp_path / "tiny.gguf", TinyModel(head_dim=64))
-    engine = open_engine(path, kv_dtype=kv_dtype)
+    try:
+        engine = open_engine(path, precision=None, kv_dtype=kv_dtype)
+    except ConfigError as error:
+        assert kv_dtype == "bf16" and "no bf16 instructions" in str(error)  # noqa: PT017, PT018
+        return
     assert engine.info.kv_dtype == kv_dtype
     assert engine.kv.bytes_per_block == block_bytes(read_gguf(path).model, kv_dtype)
     answer = greedy_tokens(engine, [PROMPT], [[1, 2]], 4)
@@ -122,6 +126,37 @@ def test_finish_without_start_and_start_twice_are_errors(tmp_path: Path, open_en
     engine = open_engine(write_tiny_gguf(tmp_path / "tiny.gguf"))
     with pytest.raises(EngineError, match="without start"):
         engine.finish()
+    batch = StepBatch(0, [chunk_row(PROMPT, 0, [2], greedy_params())])
+    engine.start(batch)
+    with pytest.raises(EngineError, match="before finish"):
+        engine.start(batch)
+    assert len(engine.finish().token_ids) == 1
+
+
+@pytest.mark.parametrize(("precision", "kv_dtype"), [("f32", "bf16"), ("bf16", "f32")])
+def test_a_kv_dtype_that_the_precision_excludes_is_refused_by_name(
+    tmp_path: Path, open_engine: Open, precision: str, kv_dtype: str
+) -> None:
+    path = write_tiny_gguf(tmp_path / "tiny.gguf")
+    with pytest.raises(ConfigError, match=r"kv_dtype|no bf16"):
+        open_engine(path, precision=precision, kv_dtype=kv_dtype)
+
+
+def test_draws_follow_the_models_distribution_and_the_seed(tmp_path: Path, open_engine: Open) -> None:
+    """A small vocabulary: the candidates are all tokens, and 300 samples of one row show the probabilities."""
+    path = write_tiny_gguf(tmp_path / "tiny.gguf")
+    engine = open_engine(path)
+    params = greedy_params(temperature=0.7, seed=11)
+    row = chunk_row(PROMPT, 0, [3], params)
+    row.draws = [Draw(SamplingState(params, sample, PROMPT), 0) for sample in range(300)]
+    tokens = run_step(engine, [row]).token_ids
+    again = run_step(engine, [chunk_row([1], 0, [4], greedy_params()), row]).token_ids
+    assert again[1:] == tokens
+    right = np.exp(ReferenceLlama(path).logprobs(PROMPT)[-1] / 0.7)
+    right /= right.sum()
+    shares = np.bincount(tokens, minlength=len(right)) / len(tokens)
+    assert np.abs(shares - right).sum() < 2 * np.sqrt(len(right) / len(tokens))
+    assert abs(shares[right.argmax()] - right.max()) < 4 * np.sqrt(right.max() / len(tokens))
 
 
 def test_loading_reports_progress_that_never_falls(tmp_path: Path) -> None:
@@ -131,8 +166,8 @@ def test_loading_reports_progress_that_never_falls(tmp_path: Path) -> None:
     load(options, lambda stage, fraction: seen.append((stage, fraction))).close()
     fractions = [fraction for _, fraction in seen]
     assert fractions == sorted(fractions)
-    assert fractions[-1] == 1.0
-    assert [stage for stage in dict(seen)] == ["read", "weights", "compile", "warm up"]
+    assert (fractions[0], fractions[-1]) == (0.0, 1.0)
+    assert list(dict(seen)) == ["read", "weights", "compile", "warm up"]
 
 
 def test_a_hugging_face_directory_is_refused(tmp_path: Path) -> None:

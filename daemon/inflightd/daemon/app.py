@@ -1,0 +1,229 @@
+"""The life of the daemon's front process: startup, run, shutdown, in this order."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import grpc.aio
+
+from inflightd.daemon.config import Address, Config, parse_address
+from inflightd.daemon.core.wire import FinishReason
+from inflightd.daemon.front.frontend import Frontend
+from inflightd.daemon.front.text import TextService
+from inflightd.daemon.logs import get_logger
+from inflightd.daemon.metrics import Metrics, MetricsServer
+from inflightd.daemon.rpc.control import ControlService
+from inflightd.daemon.rpc.health import HealthService
+from inflightd.daemon.rpc.listeners import UnixLock, check_tcp
+from inflightd.daemon.rpc.server import CONTROL, INFERENCE, admin_server, listen, public_server
+
+_log = get_logger(__name__)
+
+SWEEP_S = 1.0
+# After the grace: for the last messages and statuses to leave.
+END_LIMIT_S = 1.0
+TEXT_THREADS = 2
+
+EXIT_OK, EXIT_RESTART, EXIT_CONFIG = 0, 75, 78
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The model as the front knows it before its engine runs."""
+
+    text: TextService
+    model: str  # for the engine process
+    model_name: str
+
+
+def load_text(config: Config, executor: ThreadPoolExecutor) -> Loaded:
+    """Tokenizer and chat template.  Raises `ConfigError`."""
+    if config.engine == "scripted" and not config.model:
+        from inflightd.daemon.front.tokenizer_bytes import byte_tokenizer
+
+        scripted = config.scripted
+        tokenizer = byte_tokenizer(scripted.vocab_size, scripted.eos_token_ids)
+        return Loaded(TextService(tokenizer, None, executor), "", config.model_name or "scripted")
+    from inflightd.daemon.front.tokenizer_files import load_tokenizer
+    from inflightd.daemon.models.source import resolve_model
+
+    source = resolve_model(config.model)
+    tokenizer, template = load_tokenizer(source.path)
+    text = TextService(tokenizer, template, executor)
+    return Loaded(text, str(source.path), config.model_name or source.name)
+
+
+class App:
+    """One daemon.  `startup()`, `run()`, `shutdown()`; or `serve()` for all three."""
+
+    def __init__(self, config: Config, log_format: str = "json") -> None:
+        self._config = config
+        self._log_format = log_format
+        self._locks: list[UnixLock] = []
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._grace_s = config.drain_grace_s
+        self._metrics = Metrics()
+        self._metrics_server: MetricsServer | None = None
+        self._executor = ThreadPoolExecutor(TEXT_THREADS, thread_name_prefix="text")
+        self._addresses: list[Address] = []
+        self._health = HealthService((INFERENCE, CONTROL))
+
+    async def serve(self, announce: Callable[[dict[str, Any]], None] | None = None) -> int:
+        """The exit status.  announce: told the real addresses once the daemon listens.
+
+        Raises `ConfigError`, `ListenError` or `EngineError`.
+        """
+        try:
+            await self._startup(announce)
+            await self._run()
+        finally:
+            await self._shutdown()
+        return EXIT_OK
+
+    # --- startup: everything that can be refused is refused before the slow load
+
+    async def _startup(self, announce: Callable[[dict[str, Any]], None] | None) -> None:
+        config = self._config
+        wanted = [parse_address(text) for text in config.listen]
+        assert config.admin_socket is not None, "load_config sets it"
+        admin_address = Address(path=config.admin_socket)
+        for address in (*wanted, admin_address):
+            if address.path:
+                self._locks.append(UnixLock(address.path))
+            else:
+                check_tcp(address)
+        if config.metrics_listen is not None:
+            check_tcp(parse_address(config.metrics_listen))
+
+        loaded = load_text(config, self._executor)
+        self._front = Frontend(
+            config,
+            loaded.text,
+            model=loaded.model,
+            model_name=loaded.model_name,
+            metrics=self._metrics,
+            log_format=self._log_format,
+            on_state=self._on_state,
+        )
+        # The engine process loads while the servers start.
+        self._engine = asyncio.create_task(self._front.run(), name="engine")
+        self._control = ControlService(self._front, self._drain, self._listening)
+        self._servers: list[grpc.aio.Server] = []
+        public = public_server(config, self._front, self._health)
+        self._servers.append(public)
+        self._addresses = [listen(public, address) for address in wanted]
+        admin = admin_server(config, self._control, self._health)
+        self._servers.append(admin)
+        listen(admin, admin_address)
+        await public.start()
+        await admin.start()
+        listening: dict[str, Any] = {"listen": self._listening(), "admin_socket": config.admin_socket}
+        if config.metrics_listen is not None:
+            metrics_address = parse_address(config.metrics_listen)
+            self._metrics_server = MetricsServer(self._metrics, metrics_address.host, metrics_address.port)
+            listening["metrics"] = str(Address(host=metrics_address.host, port=self._metrics_server.port))
+        _log.info("listening", max_message_bytes=config.max_message_bytes, **listening)
+        if announce is not None:
+            announce({**listening, "model": loaded.model_name})
+
+    def _listening(self) -> list[str]:
+        return [str(address) for address in self._addresses]
+
+    def _on_state(self, state: str) -> None:
+        self._health.set_serving(state == "ready")
+        if state == "ready":
+            gc.collect()
+            gc.freeze()  # what was made until now lives as long as the daemon: never walk it again
+        _log.info("state", state=state)
+
+    # --- run: until a signal, a drain, or the end of the engine's supervision
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+        sweeper = asyncio.create_task(self._sweep(), name="sweep")
+        stop = asyncio.create_task(self._stop.wait(), name="stop")
+        try:
+            await asyncio.wait((self._engine, stop), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sweeper.cancel()
+            stop.cancel()
+        if self._engine.done():
+            self._engine.result()  # raises what ended it
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self._front.requests.sweep()
+
+    def _on_signal(self, number: int) -> None:
+        """The first begins the drain, the second ends it."""
+        _log.info("signal", signal=signal.Signals(number).name)
+        if self._stop.is_set():
+            self._hurry.set()
+        self._drain(None)
+
+    def _drain(self, grace_s: float | None) -> int:
+        """A later call can only shorten the grace."""
+        wanted_s = self._config.drain_grace_s if grace_s is None else grace_s
+        if self._stop.is_set() and wanted_s < self._grace_s:
+            self._hurry.set()
+        elif not self._stop.is_set():
+            self._grace_s = wanted_s
+        self._stop.set()
+        return self._front.begin_drain()
+
+    # --- shutdown: no new calls, the grace, the rest ended, the engine gone
+
+    async def _shutdown(self) -> None:
+        if hasattr(self, "_servers"):
+            await self._end_servers()
+        if hasattr(self, "_engine"):
+            self._front.stop()
+            await asyncio.gather(self._engine, return_exceptions=True)
+        if self._metrics_server is not None:
+            self._metrics_server.close()
+        self._executor.shutdown(cancel_futures=True)
+        for lock in self._locks:
+            lock.release()
+        _log.info("stopped")
+
+    async def _end_servers(self) -> None:
+        in_flight = self._front.begin_drain()
+        self._health.close()
+        self._control.close()
+        grace_s = self._grace_s if not self._engine.done() else 0.0
+        _log.info("draining", in_flight=in_flight, grace_s=grace_s)
+        # Closes the listeners at once; connections live on until their streams are done.
+        public, *others = self._servers
+        stopped = asyncio.create_task(public.stop(grace_s + END_LIMIT_S))
+        hurry = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait((stopped, hurry), timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if not stopped.done():
+            ended = self._front.requests.end_all(FinishReason.DRAINED)
+            _log.info("drain_ended_streams", ended=ended)
+            await asyncio.wait((stopped,), timeout=END_LIMIT_S)
+            await public.stop(0)
+        await stopped
+        for server in others:
+            await server.stop(0)
+
+
+def run_app(config: Config, log_format: str, announce: Callable[[dict[str, Any]], None] | None) -> int:
+    """Run a daemon on an event loop of its own (uvloop) and return its exit status.  Raises as `App.serve`."""
+    import uvloop
+
+    async def main() -> int:
+        return await App(config, log_format).serve(announce)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main())

@@ -1,0 +1,186 @@
+"""The service inflightd.v1.Control, for the operator; served on the admin socket."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from importlib.metadata import version
+from typing import Any
+
+import grpc.aio
+
+from inflightd.daemon.errors import InflightdError, InvalidRequest
+from inflightd.daemon.front.frontend import Frontend
+from inflightd.daemon.rpc.errors import abort
+from inflightd.schedulers import registry
+from inflightd.schedulers.options import describe
+from inflightd.v1 import control_pb2 as pb
+from inflightd.v1 import control_pb2_grpc as pb_grpc
+
+MIN_INTERVAL_MS, DEFAULT_INTERVAL_MS, MAX_INTERVAL_MS = 100, 1000, 60_000
+MAX_GRACE_MS = 24 * 3600 * 1000
+
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class ControlService(pb_grpc.ControlServicer):
+    def __init__(self, front: Frontend, drain: Callable[[float | None], int], listen: Callable[[], list[str]]) -> None:
+        """drain: begins the shutdown with a grace in seconds (None: the configured one); how many are in flight.
+        listen: the addresses the daemon really listens on."""
+        self._front = front
+        self._drain = drain
+        self._listen = listen
+        self._began_ns = time.monotonic_ns()
+        self._closed = asyncio.Event()
+
+    def close(self) -> None:
+        """End the WatchStats streams."""
+        self._closed.set()
+
+    async def Status(self, request: pb.StatusRequest, context: _Context) -> pb.StatusResponse:  # noqa: N802
+        front = self._front
+        return pb.StatusResponse(
+            ready=front.metrics.ready,
+            state=front.state,
+            version=version("inflightd"),
+            pid=os.getpid(),
+            uptime_ns=time.monotonic_ns() - self._began_ns,
+            engine=self._engine(),
+            scheduler=self._scheduler(),
+            kv=self._kv(),
+            counters=self._counters(),
+            listen=self._listen(),
+        )
+
+    async def ListSchedulers(  # noqa: N802
+        self, request: pb.ListSchedulersRequest, context: _Context
+    ) -> pb.ListSchedulersResponse:
+        current = self._front.swaps.current
+        answer = pb.ListSchedulersResponse()
+        for name in registry.available():
+            try:
+                policy = registry.load(name)
+            except registry.PolicyLoadError as error:
+                answer.schedulers.add(name=name, summary=f"cannot be used: {error.detail}")
+                continue
+            is_current = name == current.name
+            answer.schedulers.add(
+                name=name,
+                summary=(inspect.getdoc(policy) or "").partition("\n")[0],
+                current=is_current,
+                options=[
+                    pb.SchedulerOption(
+                        name=option.name,
+                        type=option.type,
+                        default_value=_text(option.default),
+                        unit=option.unit,
+                        help=option.help,
+                        value=_text(current.options[option.name]) if is_current else "",
+                    )
+                    for option in describe(policy.Options)
+                ],
+            )
+        return answer
+
+    async def SwapScheduler(  # noqa: N802
+        self, request: pb.SwapSchedulerRequest, context: _Context
+    ) -> pb.SwapSchedulerResponse:
+        expected = request.expected_generation if request.HasField("expected_generation") else None
+        try:
+            done = await self._front.swap(request.name, dict(request.options), expected)
+        except InflightdError as error:
+            await abort(context, error)
+        return pb.SwapSchedulerResponse(
+            name=done.name, previous=done.previous, generation=done.generation, step=done.step
+        )
+
+    async def Drain(self, request: pb.DrainRequest, context: _Context) -> pb.DrainResponse:  # noqa: N802
+        grace_s = None
+        if request.HasField("grace_ms"):
+            if request.grace_ms > MAX_GRACE_MS:
+                await abort(context, InvalidRequest("grace_ms", request.grace_ms, f"at most {MAX_GRACE_MS}"))
+            grace_s = request.grace_ms / 1000
+        return pb.DrainResponse(in_flight=self._drain(grace_s))
+
+    async def WatchStats(  # type: ignore[override]  # noqa: N802
+        self, request: pb.WatchStatsRequest, context: _Context
+    ) -> AsyncIterator[pb.WatchStatsResponse]:
+        interval_ms = request.interval_ms if request.HasField("interval_ms") else DEFAULT_INTERVAL_MS
+        if not MIN_INTERVAL_MS <= interval_ms <= MAX_INTERVAL_MS:
+            reason = f"expected {MIN_INTERVAL_MS} to {MAX_INTERVAL_MS}"
+            await abort(context, InvalidRequest("interval_ms", interval_ms, reason))
+        while not self._closed.is_set():
+            yield pb.WatchStatsResponse(
+                monotonic_ns=time.monotonic_ns(),
+                counters=self._counters(),
+                kv=self._kv(),
+                scheduler=self._scheduler(),
+            )
+            try:
+                await asyncio.wait_for(self._closed.wait(), interval_ms / 1000)
+            except TimeoutError:
+                continue
+
+    def _engine(self) -> pb.EngineStatus:
+        front = self._front
+        config, link, ready = front.config, front.link, front.ready
+        status = pb.EngineStatus(
+            name=config.engine,
+            model=front.model_name,
+            pid=link.pid,
+            restarts=link.restarts,
+            load_stage=link.loading.stage,
+            load_fraction=link.loading.fraction,
+            max_batch_size=config.max_batch_size,
+            max_num_tokens=config.max_num_tokens,
+        )
+        if ready is not None:
+            status.precision = ready.info.precision
+            status.kv_dtype = ready.info.kv_dtype
+            status.load_ns = ready.load_ns
+            status.max_sequence_tokens = ready.max_sequence_tokens
+            status.detail.update(ready.info.detail)
+        return status
+
+    def _scheduler(self) -> pb.SchedulerStatus:
+        swaps = self._front.swaps
+        return pb.SchedulerStatus(
+            name=swaps.current.name,
+            generation=swaps.current.generation,
+            options={name: _text(value) for name, value in swaps.current.options.items()},
+            waiting_reasons=self._front.metrics.waiting_reasons,
+            differs_from_config=swaps.differs_from_config,
+        )
+
+    def _kv(self) -> pb.KvStatus:
+        ready, state = self._front.ready, self._front.metrics.state
+        if ready is None:
+            return pb.KvStatus()
+        return pb.KvStatus(
+            blocks_total=ready.info.blocks_total,
+            blocks_free=state.blocks_free if state is not None else ready.info.blocks_total,
+            block_size_tokens=ready.info.block_size_tokens,
+            bytes_per_token=ready.info.kv_bytes_per_token,
+        )
+
+    def _counters(self) -> pb.Counters:
+        metrics, state = self._front.metrics, self._front.metrics.state
+        return pb.Counters(
+            **metrics.totals(),
+            requests_admitted=metrics.admitted,
+            requests_rejected=sum(metrics.rejected.values()),
+            requests_finished=dict(metrics.finished),
+            running=state.running if state is not None else 0,
+            waiting=state.waiting if state is not None else 0,
+            preempted=state.preempted if state is not None else 0,
+            in_flight=metrics.in_flight,
+            policy_faults=metrics.policy_faults,
+        )
+
+
+def _text(value: bool | int | float | str) -> str:
+    """As `scheduler use --set` takes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

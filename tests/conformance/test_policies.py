@@ -1,0 +1,32 @@
+"""Every shipped policy keeps the contract, alone and when it takes over from any other."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+
+from inflightd.schedulers import registry
+from inflightd.schedulers.testing import conformance, swap_conformance
+
+_VARIANTS = [(name, {}) for name in registry.available()] + [
+    ("conservative-admission", {"mode": "future-peak", "length_quantile": 0.5}),
+    ("latency-guarantee", {"itl_ms": 5, "floor_tokens": 1, "max_partial_prefills": 1}),
+    ("static-batch", {"slots": 4, "max_queue_delay_ms": 50}),
+]
+
+
+def _id(variant: tuple[str, dict[str, object]]) -> str:
+    name, options = variant
+    return name + ("-with-options" if options else "")
+
+
+@pytest.mark.parametrize("variant", _VARIANTS, ids=_id)
+def test_policy_keeps_the_contract(variant):
+    name, options = variant
+    conformance(lambda: registry.build(name, options), seeds=range(25))
+
+
+@pytest.mark.parametrize(("first", "second"), list(permutations(registry.available(), 2)))
+def test_policy_finishes_what_another_began(first, second):
+    swap_conformance(lambda: registry.build(first), lambda: registry.build(second), seeds=range(12))

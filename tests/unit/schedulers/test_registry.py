@@ -1,0 +1,131 @@
+"""Policies are found by entry point and checked before they are used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, EntryPoints
+from typing import ClassVar
+
+import pytest
+
+from inflightd.schedulers import registry
+from inflightd.schedulers.options import OptionError, option
+from inflightd.schedulers.registry import PolicyLoadError
+
+
+@dataclass(frozen=True)
+class Options:
+    slots: int = option(1, help="slots")
+
+
+class Good:
+    name: ClassVar[str] = "good"
+    Options = Options
+
+    def __init__(self, options):
+        if options.slots == 13:
+            raise RuntimeError("unlucky")
+        self.options = options
+
+    def plan(self, view):
+        raise NotImplementedError
+
+
+@pytest.fixture
+def install(monkeypatch):
+    """Replace the installed entry points by (name, value) pairs."""
+
+    def replace(*pairs):
+        points = EntryPoints(EntryPoint(name, value, registry.GROUP) for name, value in pairs)
+        monkeypatch.setattr(registry, "entry_points", lambda group: points)
+        registry._installed.cache_clear()
+
+    yield replace
+    monkeypatch.undo()
+    registry._installed.cache_clear()
+
+
+def test_the_four_shipped_policies_are_installed():
+    expected = {"conservative-admission", "latency-guarantee", "static-batch", "throughput-max"}
+    assert expected <= set(registry.available())
+    assert all(registry.load(name).name == name for name in expected)
+
+
+def test_options_are_parsed_when_a_policy_is_built():
+    assert registry.build("static-batch", {"slots": "4"}).options.slots == 4
+    with pytest.raises(OptionError, match="unknown option"):
+        registry.build("static-batch", {"slot": 4})
+
+
+def test_unknown_policy_lists_the_known_ones():
+    with pytest.raises(PolicyLoadError, match=r"installed: .*static-batch") as failed:
+        registry.load("statc-batch")
+    assert failed.value.rule == "not_found"
+
+
+def test_policy_that_fails_to_import_is_not_called_unknown(install):
+    install(("broken", "inflightd.no_such_module:Policy"))
+    with pytest.raises(PolicyLoadError, match="no_such_module") as failed:
+        registry.load("broken")
+    assert failed.value.rule == "import"
+    assert isinstance(failed.value.__cause__, ModuleNotFoundError)
+
+
+def test_one_name_for_two_policies_is_an_error(install):
+    install(("good", "a:A"), ("good", "b:B"))
+    with pytest.raises(PolicyLoadError, match="a:A.*b:B") as failed:
+        registry.available()
+    assert failed.value.rule == "duplicate"
+
+
+def test_one_distribution_seen_twice_is_no_duplicate(install):
+    install(("good", "a:A"), ("good", "a:A"))
+    assert registry.available() == ("good",)
+
+
+def test_constructor_that_raises_is_told_apart(monkeypatch):
+    monkeypatch.setattr(registry, "load", lambda name: Good)
+    assert registry.build("good", {"slots": 3}).options == Options(3)
+    with pytest.raises(PolicyLoadError, match="unlucky") as failed:
+        registry.build("good", {"slots": 13})
+    assert failed.value.rule == "construct"
+
+
+def _without_plan():
+    return type("P", (), {"name": "good", "Options": Options, "__init__": Good.__init__})
+
+
+def _with(**changed):
+    return type("P", (Good,), changed)
+
+
+async def _plan_coroutine(self, view):
+    raise NotImplementedError
+
+
+@dataclass
+class Thawed:
+    slots: int = option(1, help="slots")
+
+
+@pytest.mark.parametrize(
+    ("policy_class", "detail"),
+    [
+        (Good(Options()), "not a class"),
+        (_with(name="better"), "name is 'better'"),
+        (_with(Options=dict), "not a dataclass"),
+        (_with(Options=Thawed), "not frozen"),
+        (_without_plan(), "plan"),
+        (_with(plan=lambda self: None), "plan"),
+        (_with(plan=_plan_coroutine), "coroutine"),
+        (_with(__init__=lambda self: None), "__init__"),
+    ],
+)
+def test_class_that_breaks_the_contract_is_refused(policy_class, detail):
+    with pytest.raises(PolicyLoadError, match=detail) as failed:
+        registry.verify(policy_class, "good")
+    assert failed.value.rule == "contract"
+
+
+def test_class_that_keeps_the_contract_is_accepted():
+    assert registry.verify(Good, "good") is Good
