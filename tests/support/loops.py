@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from inflightd.daemon.clock import VirtualClock
 from inflightd.daemon.core.loop import StepLoop
 from inflightd.daemon.core.sampling.params import SamplingParams
 from inflightd.daemon.core.wire import Cancel, Finished, Frame, PolicyFault, StepRecord, Submit
-from inflightd.daemon.engines.api import EngineInfo
-from inflightd.daemon.engines.scripted import ScriptedEngine, hashed
-from inflightd.schedulers.api import Limits, Policy, ServiceClass
+from inflightd.daemon.core.sampling.state import SamplingState
+from inflightd.daemon.engines.scripted import ScriptedEngine, ScriptedOptions
+from inflightd.daemon.engines.scripts import Script, hashed, spoken
+from inflightd.daemon.engines.step_cost import StepCost
+from inflightd.schedulers.api import Capabilities, Limits, Policy, ServiceClass
 
 VOCAB_SIZE = 997
+STEP_NS = 1_000_000
 
 
 @dataclass
@@ -87,11 +91,42 @@ def make_loop(
     block_size_tokens: int = 16,
     max_batch_size: int = 8,
     max_num_tokens: int = 256,
-    eos_token_ids: tuple[int, ...] = (),
-    classes: tuple[ServiceClass, ...] = (ServiceClass("default"),),
-    script: object = None,
-    step_ns: int = 1_000_000,
+    max_sequence_tokens: int | None = None,
+    eos_token_ids: Sequence[int] = (),
+    classes: Sequence[ServiceClass] = (ServiceClass("default"),),
+    capabilities: Capabilities | None = None,
+    script: Script | None = None,
+    cost: StepCost | None = None,
 ) -> LoopUnderTest:
     """The real loop, planning and block manager; an engine that checks every block it is told to read."""
     clock = VirtualClock()
-    raise NotImplementedError
+    options = ScriptedOptions(
+        vocab_size=VOCAB_SIZE,
+        eos_token_ids=list(eos_token_ids),
+        block_size_tokens=block_size_tokens,
+        blocks_total=blocks,
+        cost=cost,
+        step_ns=STEP_NS,
+        strict=True,
+    )
+    limits = Limits(
+        max_batch_size=max_batch_size,
+        max_num_tokens=max_num_tokens,
+        block_size_tokens=block_size_tokens,
+        max_sequence_tokens=max_sequence_tokens or blocks * block_size_tokens,
+    )
+    loop = StepLoop(
+        ScriptedEngine(options, clock, script),
+        policy,
+        clock=clock,
+        limits=limits,
+        classes={service_class.name: service_class for service_class in classes},
+        capabilities=capabilities,
+    )
+    return LoopUnderTest(loop, clock)
+
+
+def expected_tokens(prompt_ids: list[int], count: int, *, sample: int = 0, seed: int = 7, n: int = 1) -> list[int]:
+    """What the default script says after a prompt, computed without any loop."""
+    params = SamplingParams(max_tokens=count, seed=seed, n=n)
+    return spoken(hashed(VOCAB_SIZE), SamplingState(params, sample, prompt_ids), count)

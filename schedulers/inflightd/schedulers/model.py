@@ -7,7 +7,8 @@ then changes it in the plainest way.  Prompts are shared between the samples of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Final
 
 from inflightd.schedulers.api import (
@@ -86,10 +87,11 @@ class ModelSequence:
 
     def state(self) -> tuple[object, ...]:
         """All that a policy may read, for comparison."""
-        return tuple(getattr(self, name) for name in _SEQUENCE_FIELDS)
+        state: tuple[object, ...] = _SEQUENCE_STATE(self)
+        return state
 
 
-_SEQUENCE_FIELDS: Final = tuple(name for name in vars(SequenceView) if not name.startswith("_"))
+_SEQUENCE_STATE: Final = attrgetter(*(name for name in vars(SequenceView) if not name.startswith("_")))
 
 
 class ModelLedger:
@@ -274,6 +276,11 @@ class ModelLoop:
     def has_work(self) -> bool:
         view = self.view
         return bool(self._to_come or view.running or view.preempted or view.waiting)
+
+    def submit(self, request: ModelRequest) -> None:
+        """Let a request arrive now, whatever its arrival time says."""
+        self._to_come.append(replace(request, arrival_ns=self.view.now_ns))
+        self._arrive()
 
     # --- one step ---------------------------------------------------------------------------------------------------
 

@@ -73,7 +73,7 @@ def test_policy_that_fails_to_import_is_not_called_unknown(install):
 
 def test_one_name_for_two_policies_is_an_error(install):
     install(("good", "a:A"), ("good", "b:B"))
-    with pytest.raises(PolicyLoadError, match="a:A.*b:B") as failed:
+    with pytest.raises(PolicyLoadError, match=r"a:A.*b:B") as failed:
         registry.available()
     assert failed.value.rule == "duplicate"
 

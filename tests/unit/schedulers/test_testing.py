@@ -98,7 +98,7 @@ def test_suite_finds_a_policy_that_breaks_a_rule(policy, rule):
 
 
 def test_suite_finds_a_policy_that_starves_big_requests():
-    with pytest.raises(AssertionError, match="starved|then nothing|unfinished"):
+    with pytest.raises(AssertionError, match="starved"):
         conformance(LetsSmallOnesPass, seeds=())
 
 

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 
 from inflightd.daemon.clock import Clock, MonotonicClock
 from inflightd.daemon.core.sampling.array_logits import ArrayLogits
-from inflightd.daemon.core.sampling.sampler import Sampler, inverse_temperature, needs_candidates
-from inflightd.daemon.engines import scripts
-from inflightd.daemon.engines.api import Draw, EngineInfo, StepBatch, StepResult, TokenLogprobs
+from inflightd.daemon.core.sampling.edits import edits_pending
+from inflightd.daemon.core.sampling.sampler import Sampler, inverse_temperature
+from inflightd.daemon.core.wire import Start
+from inflightd.daemon.engines.api import Draw, EngineInfo, Progress, StepBatch, StepResult, TokenLogprobs
 from inflightd.daemon.engines.cache_model import CacheModel, frozen_copy
+from inflightd.daemon.engines.scripts import Script, echo, hashed, silent, tokens
 from inflightd.daemon.engines.step_cost import StepCost
-from inflightd.daemon.errors import EngineError
+from inflightd.daemon.errors import ConfigError, EngineError
 
 # Logit of the script's token, times the temperature; all others have 0, so that no draw strays from the script.
 SCRIPTED_LOGIT = 50.0
+
+__all__ = ["ScriptedEngine", "ScriptedOptions", "echo", "hashed", "launch", "load", "silent", "tokens"]
 
 
 class ScriptedOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What it says, how long it takes and what it pretends to be."""
 
-    script: Literal["hashed", "echo", "tokens", "silent"] = "hashed"
+    script: str = "hashed"  # "hashed", "echo", "tokens", "silent": see `inflightd.daemon.engines.scripts`
     token_ids: list[int] = []  # of the script "tokens"
     eos_token_ids: list[int] = []  # none: it never ends by itself; "hashed" never says one
     vocab_size: int = 512
@@ -34,13 +37,40 @@ class ScriptedOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     step_ns: int = 0  # each step takes that long
     cost: StepCost | None = None  # instead of step_ns
     load_ns: int = 0
-    sampled: bool = False  # draws go through the sampler, so that bans, bias and penalties can overrule the script
     strict: bool = False  # check what the blocks of each row hold; for tests, costs O(context) a row
 
 
-def load(
-    options: ScriptedOptions, progress: Callable[[str, float], None], clock: Clock | None = None
-) -> ScriptedEngine:
+def launch(start: Start, progress: Progress) -> ScriptedEngine:
+    """What the front asks for.  Raises `ConfigError` if the sizes contradict each other."""
+    said, limits = start.scripted, start.limits
+    if start.kv.memory_bytes is not None:
+        raise ConfigError(
+            "kv_memory", start.kv.memory_bytes, "the scripted engine's blocks hold nothing: use kv_blocks"
+        )
+    sequence_tokens = limits.max_sequence_tokens or said.context_tokens
+    if sequence_tokens > said.context_tokens:
+        reason = f"scripted.context_tokens = {said.context_tokens} is less"
+        raise ConfigError("max_sequence_tokens", sequence_tokens, reason)
+    sequence_blocks = -(-sequence_tokens // said.block_size_tokens)
+    blocks_total = start.kv.blocks or limits.max_batch_size * sequence_blocks
+    if limits.max_sequence_tokens is not None and blocks_total < sequence_blocks:
+        reason = f"max_sequence_tokens = {sequence_tokens} needs {sequence_blocks} blocks"
+        raise ConfigError("kv_blocks", blocks_total, reason)
+    options = ScriptedOptions(
+        script=said.script,
+        token_ids=said.token_ids,
+        eos_token_ids=said.eos_token_ids,
+        vocab_size=said.vocab_size,
+        context_tokens=said.context_tokens,
+        block_size_tokens=said.block_size_tokens,
+        blocks_total=blocks_total,
+        step_ns=said.step_ns,
+        load_ns=said.load_ns,
+    )
+    return load(options, progress)
+
+
+def load(options: ScriptedOptions, progress: Progress, clock: Clock | None = None) -> ScriptedEngine:
     """`progress(stage, fraction)` is called at the beginning and the end of a load of `load_ns`."""
     clock = clock or MonotonicClock()
     progress("script", 0.0)
@@ -57,7 +87,7 @@ class ScriptedEngine:
         self,
         options: ScriptedOptions | None = None,
         clock: Clock | None = None,
-        script: scripts.Script | None = None,
+        script: Script | None = None,
         name: str = "scripted",
     ) -> None:
         """script: instead of the one that `options` names."""
@@ -111,13 +141,13 @@ class ScriptedEngine:
         self._batch = None
 
     def _tokens(self, batch: StepBatch) -> tuple[list[int], list[TokenLogprobs | None] | None]:
-        script, sampled = self._script, self._options.sampled
+        script = self._script
         token_ids: list[int] = []
-        overruled: list[tuple[int, Draw]] = []  # those whose token is the sampler's
+        overruled: list[tuple[int, Draw]] = []  # bans, bias and penalties can overrule the script
         for row in batch.rows:
             for draw in row.draws:
                 state = draw.state
-                if (sampled and needs_candidates(state)) or state.params.logprobs is not None:
+                if state.params.logprobs is not None or edits_pending(state):
                     overruled.append((len(token_ids), draw))
                 token_ids.append(script(row.sequence, state, draw.position))
         if not overruled:
@@ -136,14 +166,17 @@ class ScriptedEngine:
         return token_ids, logprobs
 
 
-def _script(options: ScriptedOptions) -> scripts.Script:
+def _script(options: ScriptedOptions) -> Script:
+    """Raises `ConfigError` for a name that does not exist."""
     eos = options.eos_token_ids
     match options.script:
         case "hashed":
-            return scripts.hashed(options.vocab_size, eos)
+            return hashed(options.vocab_size, eos)
         case "echo":
-            return scripts.echo()
+            return echo()
         case "tokens":
-            return scripts.tokens(options.token_ids, eos[0] if eos else None)
+            return tokens(options.token_ids, eos[0] if eos else None)
         case "silent":
-            return scripts.silent
+            return silent
+        case unknown:
+            raise ConfigError("scripted.script", unknown, "there are hashed, echo, tokens and silent")

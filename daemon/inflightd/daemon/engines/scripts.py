@@ -6,6 +6,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Collection, Sequence
 
+from inflightd.daemon.core.sampling.sampler import is_greedy
 from inflightd.daemon.core.sampling.state import SamplingState
 
 Script = Callable[[int, SamplingState, int], int]
@@ -41,14 +42,15 @@ def tokens(token_ids: Sequence[int], eos_token_id: int | None) -> Script:
 
 
 def hashed(vocab_size: int, avoid: Collection[int] = ()) -> Script:
-    """A token that depends on all tokens so far, the seed and the sample: one that is lost, doubled or out of order in
-    the daemon's books changes all that follow.  Tokens in `avoid` are never said.
+    """A token that depends on all tokens so far: one lost, doubled or out of order in the daemon's books changes all that
+    follow.  Unless the request is greedy, seed and sample count too.  Tokens in `avoid` are never said.
     """
     sayable = array("q", (token for token in range(vocab_size) if token not in frozenset(avoid)))
 
     def say(sequence: int, state: SamplingState, position: int) -> int:
         del sequence
-        key = array("Q", (state.params.seed, state.sample, position, len(state.prompt_ids)))
+        drawn = (0, 0) if is_greedy(state.params) else (state.params.seed, state.sample)
+        key = array("Q", (*drawn, position, len(state.prompt_ids)))
         digest = zlib.crc32(array("q", state.output_ids), zlib.crc32(array("q", state.prompt_ids), zlib.crc32(key)))
         return sayable[digest % len(sayable)]
 

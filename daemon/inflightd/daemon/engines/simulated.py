@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from inflightd.daemon.clock import Clock, VirtualClock
+from inflightd.daemon.engines.api import Progress
 from inflightd.daemon.engines.scripted import ScriptedEngine, ScriptedOptions
 from inflightd.daemon.engines.step_cost import StepCost
 
@@ -15,9 +14,7 @@ class SimulatedOptions(ScriptedOptions, frozen=True, kw_only=True, forbid_unknow
     cost: StepCost = StepCost()
 
 
-def load(
-    options: SimulatedOptions, progress: Callable[[str, float], None], clock: Clock | None = None
-) -> ScriptedEngine:
+def load(options: SimulatedOptions, progress: Progress, clock: Clock | None = None) -> ScriptedEngine:
     """The loop must run on the same `clock`; the default is a new virtual one, which only this engine moves."""
     progress("cost model", 0.0)
     clock = clock or VirtualClock()

@@ -83,13 +83,19 @@ def test_a_broken_rule_is_named(
     assert len(under_test.finished) == 2
 
 
-def test_blocks_that_are_not_there_are_refused(under_test: LoopUnderTest) -> None:
-    under_test.submit(3, [5] * 60)
-    under_test.loop.policies.current = Written(
-        lambda v: Plan(prefill=[(s, 30) for s in v.waiting["default"].by_arrival()], decode=())
+def test_more_sequences_than_slots_are_refused(under_test: LoopUnderTest) -> None:
+    under_test.submit(3, [5] * 6)
+    under_test.loop.use_policy(
+        1, Written(lambda v: Plan(prefill=[(s, 6) for s in v.waiting["default"].by_arrival()], decode=()))
     )
     under_test.step()
-    assert [fault.rule for fault in under_test.faults] == ["slots"]
+    assert under_test.faults[0].rule == "slots"
+
+
+def test_a_wait_until_now_is_a_spin_and_refused(under_test: LoopUnderTest) -> None:
+    under_test.loop.use_policy(1, Written(lambda v: Plan(decode=(), wake_ns=v.now_ns)))
+    under_test.step()
+    assert [fault.rule for fault in under_test.faults] == ["progress"]
 
 
 def test_a_sequence_that_is_named_with_more_tokens_than_blocks_is_refused() -> None:

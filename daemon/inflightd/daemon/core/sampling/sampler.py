@@ -36,9 +36,9 @@ class LogitsView(Protocol):
     @property
     def top_ids(self) -> NDArray[np.int32]: ...  # [Q, K] any order among equals
     @property
-    def lse(self) -> NDArray[np.float32]: ...  # [Q] logsumexp of the raw logits, summed in float32 or better
+    def lse(self) -> NDArray[np.floating]: ...  # [Q] logsumexp of the raw logits; read for log probabilities only
     @property
-    def lse_t(self) -> NDArray[np.float32]: ...  # [Q] the same of raw logits * inverse_temperature(state)
+    def lse_t(self) -> NDArray[np.floating]: ...  # [Q] the same of logits * inverse_temperature(state); float32 will do
     def full_row(self, row: int) -> NDArray[np.float32]:
         """[V] raw logits of sampled row `row`, best a view: it is read for every draw with edits."""
         ...
@@ -84,7 +84,7 @@ class Sampler:
         asked = [index for index, draw in enumerate(draws) if draw[1] >= 0]
         if not asked:
             return tokens, None
-        if np.isnan(logits.lse).any():
+        if np.isnan(logits.lse_t).any():
             raise EngineError("the model's logits hold NaN")
         ids = canonical_ids(logits.top_values, logits.top_ids)
         certain = certain_counts(logits.top_values, self._vocab_size)

@@ -26,22 +26,25 @@ def top_candidates(
 
     maxima [Q, C], C a divisor of V: maxima[q, c] is the greatest of logits[q, c], logits[q, c + C], ...
     """
-    columns, height = maxima.shape[1], logits.shape[1] // maxima.shape[1]
-    k = min(k, logits.shape[1])
-    if columns > k and height > 1:
+    rows, vocab_size = logits.shape
+    columns = maxima.shape[1]
+    k = min(k, vocab_size)
+    # Flat indices: take() on one dimension costs a third of take_along_axis().
+    row = np.arange(rows)[:, None]
+    if k < columns < vocab_size:
         best = np.argpartition(maxima, columns - k, axis=1)[:, columns - k :]
-        places = np.add(best[:, None, :], np.arange(height)[:, None] * columns).reshape(len(best), -1)
-        values = np.take_along_axis(logits, places, 1)
+        height = np.arange(0, vocab_size, columns)
+        values = logits.reshape(-1).take((best + row * vocab_size)[:, None, :] + height[:, None]).reshape(rows, -1)
     else:
-        places, values = None, logits
-    if values.shape[1] > k:
-        chosen = np.argpartition(values, values.shape[1] - k, axis=1)[:, values.shape[1] - k :]
-        values = np.take_along_axis(values, chosen, 1)
-        ids = chosen if places is None else np.take_along_axis(places, chosen, 1)
-    else:
-        ids = np.broadcast_to(np.arange(k), values.shape)
-    order = np.argsort(-values, axis=1)
-    return np.take_along_axis(values, order, 1), np.take_along_axis(ids, order, 1).astype(np.int32)
+        best, values = None, logits
+    width = values.shape[1]
+    chosen = np.argpartition(values, width - k, axis=1)[:, width - k :] if k < width else np.arange(k) + 0 * row
+    found = values.reshape(-1).take(chosen + row * width)
+    order = np.argsort(-found, axis=1) + row * k
+    places = chosen.reshape(-1).take(order)
+    if best is not None:  # place p of a row is entry p // k of the column best[p % k]
+        places = places // k * columns + best.reshape(-1).take(places % k + row * k)
+    return found.reshape(-1).take(order), places.astype(np.int32)
 
 
 class Normaliser:

@@ -97,3 +97,14 @@ def test_a_sharer_that_was_given_back_needs_no_copy(make_sequence) -> None:  # t
     assert not ledger.take(second, 1)
     assert ledger.give_back(first) == 0
     assert ledger.take(second, 1)
+
+
+def test_a_plan_made_again_knows_the_blocks_that_samples_hold_already(make_sequence) -> None:  # type: ignore[no-untyped-def]
+    manager = KvManager(8, 16)
+    manager.grow(1, 0, 40, forks=2)
+    sequence = make_sequence(1, 40, forks_to_come=2)
+    ledger = KvLedger(manager)
+    assert ledger.take(sequence, 40)
+    assert ledger.free_blocks == manager.free_blocks == 3
+    assert ledger.give_back(sequence) == 5
+    assert ledger.free_blocks == 3 + manager.free(1)
