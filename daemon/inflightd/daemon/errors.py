@@ -12,7 +12,7 @@ class FieldError(InflightdError):
 
     def __init__(self, field: str, value: object, reason: str) -> None:
         shown = repr(value)
-        self.field, self.value, self.reason = field, shown if len(shown) <= 200 else shown[:197] + "...", reason  # noqa: PLR2004
+        self.field, self.value, self.reason = field, shown if len(shown) <= 200 else shown[:197] + "...", reason
         super().__init__(f"{field} = {self.value}: {reason}")
 
 

@@ -37,8 +37,8 @@ class ScriptedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """The scripted engine, which needs no model."""
 
     script: Annotated[
-        Literal["hashed", "echo", "tokens"],
-        Meta(description="What it emits: a hash of the text so far, the prompt over and over, or given token ids."),
+        Literal["hashed", "echo", "tokens", "silent"],
+        Meta(description="What it emits: a hash of the text so far, the prompt over and over, given token ids, or none."),
     ] = "hashed"
     token_ids: Annotated[list[Annotated[int, Meta(ge=0)]], Meta(description="The tokens of the script 'tokens'.")] = []
     eos_token_ids: Annotated[

@@ -6,8 +6,6 @@ from inflightd.daemon.core.wire import Start
 from inflightd.daemon.engines.api import Progress, StepEngine
 from inflightd.daemon.errors import ConfigError
 
-_SCRIPTED_BLOCKS = 1024  # where no number is given; the scripted engine's blocks take no memory
-
 
 def load_engine(start: Start, progress: Progress) -> StepEngine:
     """Raises `ConfigError` if that engine cannot work here, `EngineError` if loading it failed otherwise."""
@@ -22,13 +20,7 @@ def load_engine(start: Start, progress: Progress) -> StepEngine:
 
         return launch(start, progress)
     if start.engine == "scripted":
-        from inflightd.daemon.engines import scripted
+        from inflightd.daemon.engines.scripted import launch as launch_scripted
 
-        settings = start.scripted
-        options = scripted.ScriptedOptions(
-            **{name: getattr(settings, name) for name in settings.__struct_fields__},
-            blocks_total=start.kv.blocks or _SCRIPTED_BLOCKS,
-            sampled=True,
-        )
-        return scripted.load(options, progress)
+        return launch_scripted(start, progress)
     raise ConfigError("engine", start.engine, "this version has no host for it; use openvino or scripted")

@@ -42,7 +42,7 @@ def tokens(token_ids: Sequence[int], eos_token_id: int | None) -> Script:
 
 
 def hashed(vocab_size: int, avoid: Collection[int] = ()) -> Script:
-    """A token that depends on all tokens so far: one lost, doubled or out of order in the daemon's books changes all that
+    """A token that depends on all tokens so far: one lost, doubled or out of order in the books changes all that
     follow.  Unless the request is greedy, seed and sample count too.  Tokens in `avoid` are never said.
     """
     sayable = array("q", (token for token in range(vocab_size) if token not in frozenset(avoid)))

@@ -15,8 +15,8 @@ Inputs of a step of T tokens of S sequences, R of them sampled; block tables are
 | sampled_tokens_indices | i64 [R], the rows of T that reach the head |
 | key_cache.N, value_cache.N | the plugin's choice, see `kv_cache.py` |
 
-Outputs: token i32 [R] (greedy), logits f32 [R, V], and maxima f32 [R, V / B]: entry c is the maximum over the column c
-of the logits seen as [B, V / B].  The greedy token needs them anyway; `candidates.py` finds the top k through them.
+Outputs: token i32 [R] (greedy), logits f32 [R, V], and maxima f32 [R, V / B], the maxima over pieces of B neighbouring
+logits.  The greedy token needs them anyway; `candidates.py` finds the top k through them.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from inflightd.daemon.models.gguf_file import ModelMetadata
 Node = Any  # openvino.Node or openvino.Output: the library has no type information
 
 
-def column_height(vocab_size: int) -> int:
-    """B, the logits that share one entry of `maxima`: 16, or less where that does not divide the vocabulary."""
+def piece_height(vocab_size: int) -> int:
+    """B, the neighbouring logits that share one entry of `maxima`: 16, or less where that does not divide V."""
     return next(height for height in (16, 8, 4, 2, 1) if vocab_size % height == 0)
 
 
@@ -157,15 +157,13 @@ class _LlamaGraph:
         return ops.multiply(ops.multiply(x, scale), _f32(self._arrays[name].reshape(1, 1, -1)))
 
     def _greedy(self, logits: Node) -> tuple[Node, Node]:
-        """The first greatest column, then the first greatest entry in it."""
-        vocab_size = self._model.vocab_size
-        height = column_height(vocab_size)
-        columns = vocab_size // height
-        grid = ops.reshape(logits, _i64(-1, height, columns), False)
-        maxima = ops.reduce_max(grid, _i64(1), False)
-        column = _first_greatest(maxima)  # [R, 1]
-        entries = ops.reshape(ops.gather(grid, column, _i64_scalar(2), 1), _i64(-1, height), False)
-        token = ops.add(ops.multiply(_first_greatest(entries), _i32(columns)), column)
+        """The first piece with the greatest maximum, then the first such entry in it: what argmax() gives."""
+        height = piece_height(self._model.vocab_size)
+        pieces = ops.reshape(logits, _i64(-1, self._model.vocab_size // height, height), False)
+        maxima = ops.reduce_max(pieces, _i64(2), False)
+        piece = _first_greatest(maxima)  # [R, 1]
+        entries = ops.reshape(ops.gather(pieces, piece, _i64_scalar(1), 1), _i64(-1, height), False)
+        token = ops.add(ops.multiply(piece, _i32(height)), _first_greatest(entries))
         return ops.reshape(token, _i64(-1), False), maxima
 
     def _project(self, x: Node, name: str) -> Node:

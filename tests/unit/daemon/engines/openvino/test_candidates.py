@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inflightd.daemon.engines.openvino.candidates import top_candidates
-from inflightd.daemon.engines.openvino.graph import column_height
+from inflightd.daemon.engines.openvino.graph import piece_height
 
 
 def _maxima(logits: np.ndarray, height: int) -> np.ndarray:
-    return logits.reshape(len(logits), height, -1).max(axis=1)
+    return logits.reshape(len(logits), -1, height).max(axis=2)
 
 
 @given(
@@ -46,5 +46,5 @@ def test_minus_infinity_is_a_value_like_others() -> None:
 
 
 @pytest.mark.parametrize(("vocab_size", "height"), [(49152, 16), (32000, 16), (128256, 16), (8200, 8), (50257, 1)])
-def test_the_column_height_divides_the_vocabulary(vocab_size: int, height: int) -> None:
-    assert column_height(vocab_size) == height
+def test_the_piece_height_divides_the_vocabulary(vocab_size: int, height: int) -> None:
+    assert piece_height(vocab_size) == height
