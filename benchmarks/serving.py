@@ -56,7 +56,7 @@ def serve(*options: str) -> Iterator[Daemon]:
             while not daemon.status().get("ready"):
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError(f"the daemon did not start: {' '.join(command)}\n{log.read_text()}")
-                time.sleep(0.2)
+                time.sleep(0.5)
             yield daemon
         finally:
             process.terminate()

@@ -58,14 +58,19 @@ class Run:
 
 
 def run(quick: bool) -> Result:
-    engine = ("--engine", "scripted") if quick else ("--engine", "openvino", "--model", pulled_model())
+    engine = (
+        ("--engine", "scripted", "--scripted-step-ms", "2")
+        if quick
+        else ("--engine", "openvino", "--model", pulled_model())
+    )
     sizes = ("--max-batch-size", str(SLOTS), "--max-num-tokens", "2048", "--kv-blocks", "1024")
-    runs: dict[Side, list[Run]] = {side: [] for side in SIDES}
+    sides = (INFLIGHT, STATIC) if quick else SIDES
+    runs: dict[Side, list[Run]] = {side: [] for side in sides}
     with serve(*engine, *sizes) as daemon:
         if not quick:
             measure(daemon, INFLIGHT, salt=-1)  # warm-up: the first batch of each shape compiles
         for number in range(1 if quick else ROUNDS):
-            for side in _turned(SIDES, number):
+            for side in _turned(sides, number):
                 runs[side].append(measure(daemon, side, salt=number))
                 progress(f"round {number + 1}, {side.label}: {runs[side][-1]}")
     setting = {
@@ -118,15 +123,15 @@ def _figures(runs: dict[Side, list[Run]], *, timed: bool) -> Iterator[Figure]:
         "computed rows, static / in-flight", "x", _ratios([r.rows for r in static], [r.rows for r in inflight])
     )
     if timed:
-        speeds = {side: [run.tokens_per_s for run in runs[side]] for side in SIDES}
+        speeds = {side: [run.tokens_per_s for run in runs[side]] for side in runs}
         for side in (STATIC, DELAYED):
             yield Figure(f"tokens/s, in-flight / {side.label}", "x", _ratios(speeds[INFLIGHT], speeds[side]))
-    for side in SIDES:
-        yield Figure(f"slot-steps, {side.label}", "slot-steps", [run.steps * SLOTS for run in runs[side]])
-        yield Figure(f"wasted rows, {side.label}", "%", [100 * run.padding_rows / run.rows for run in runs[side]])
+    for side, each in runs.items():
+        yield Figure(f"slot-steps, {side.label}", "slot-steps", [run.steps * SLOTS for run in each])
+        yield Figure(f"wasted rows, {side.label}", "%", [100 * run.padding_rows / run.rows for run in each])
         if timed:
-            yield Figure(f"tokens/s, {side.label}", "tokens/s", [run.tokens_per_s for run in runs[side]])
-            yield Figure(f"median TTFT, {side.label}", "ms", [run.ttft_ms for run in runs[side]])
+            yield Figure(f"tokens/s, {side.label}", "tokens/s", [run.tokens_per_s for run in each])
+            yield Figure(f"median TTFT, {side.label}", "ms", [run.ttft_ms for run in each])
 
 
 def _ratios(first: Sequence[float], second: Sequence[float]) -> list[float]:

@@ -19,7 +19,7 @@ from typing import Any
 INFLIGHTD = str(Path(sys.executable).parent / "inflightd")
 MODEL = "smollm2-135m-instruct"
 PROMPT = "Explain in two sentences why the sky is blue."
-START_LIMIT_S, STOP_LIMIT_S = 300, 30
+START_LIMIT_S, STOP_LIMIT_S = 180, 30
 
 
 def main() -> None:
@@ -72,7 +72,7 @@ def wait_until_ready(process: subprocess.Popen[bytes], admin: str, log: Path) ->
             if text != shown:
                 say(text)
             shown = text
-        time.sleep(0.2)
+        time.sleep(0.5)
     sys.exit(f"the daemon was not ready after {START_LIMIT_S} s:\n{log.read_text()}")
 
 

@@ -24,9 +24,9 @@ def _id(variant: tuple[str, dict[str, object]]) -> str:
 @pytest.mark.parametrize("variant", _VARIANTS, ids=_id)
 def test_policy_keeps_the_contract(variant):
     name, options = variant
-    conformance(lambda: registry.build(name, options), seeds=range(10 if options else 25))
+    conformance(lambda: registry.build(name, options), seeds=range(8 if options else 16))
 
 
 @pytest.mark.parametrize(("first", "second"), list(permutations(registry.available(), 2)))
 def test_policy_finishes_what_another_began(first, second):
-    swap_conformance(lambda: registry.build(first), lambda: registry.build(second), seeds=range(8))
+    swap_conformance(lambda: registry.build(first), lambda: registry.build(second), seeds=range(6))

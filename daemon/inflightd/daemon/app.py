@@ -26,6 +26,9 @@ from inflightd.daemon.rpc.server import CONTROL, INFERENCE, admin_server, listen
 _log = get_logger(__name__)
 
 SWEEP_S = 1.0
+# Between "not serving" and the end of listening: a call that is on its way then gets a proper UNAVAILABLE from its
+# handler, while gRPC would cancel it.
+NOTICE_S = 0.2
 # After the grace: for the last messages and statuses to leave.
 END_LIMIT_S = 1.0
 TEXT_THREADS = 2
@@ -156,6 +159,7 @@ class App:
         finally:
             sweeper.cancel()
             stop.cancel()
+        # The handlers stay: a second signal shortens the grace.
         if self._engine.done():
             self._engine.result()  # raises what ended it
 
@@ -194,6 +198,8 @@ class App:
         self._executor.shutdown(cancel_futures=True)
         for lock in self._locks:
             lock.release()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().remove_signal_handler(number)
         _log.info("stopped")
 
     async def _end_servers(self) -> None:
@@ -202,8 +208,12 @@ class App:
         self._control.close()
         grace_s = self._grace_s if not self._engine.done() else 0.0
         _log.info("draining", in_flight=in_flight, grace_s=grace_s)
-        # Closes the listeners at once; connections live on until their streams are done.
+        began_s = asyncio.get_running_loop().time()
         public, *others = self._servers
+        await asyncio.sleep(min(NOTICE_S, grace_s))
+        # Closes the listeners at once; connections live on until their streams are done.
+        grace_s -= asyncio.get_running_loop().time() - began_s
+        grace_s = max(0.0, grace_s)
         stopped = asyncio.create_task(public.stop(grace_s + END_LIMIT_S))
         hurry = asyncio.create_task(self._hurry.wait())
         await asyncio.wait((stopped, hurry), timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)

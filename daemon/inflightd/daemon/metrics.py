@@ -61,6 +61,8 @@ class Metrics(Collector):
         self.engine_restarts = 0
         self.ready = False
         self.state: LoopState | None = None
+        self.policy = ""
+        self.generation = 0
         self.waiting_reasons: dict[str, str] = {}
         self.in_flight = 0
         self.ttft = Histogram()
@@ -98,6 +100,9 @@ class Metrics(Collector):
         if step is not None:
             self.step.observe(step.end_ns - step.start_ns)
             self.waiting_reasons = step.reasons
+
+    def use_policy(self, name: str, generation: int) -> None:
+        self.policy, self.generation = name, generation
 
     def engine_lost(self) -> None:
         """The next process counts from zero again: keep what this one had counted."""
@@ -138,7 +143,7 @@ class Metrics(Collector):
             generation = GaugeMetricFamily(
                 "inflightd_scheduler_generation", "Generation of the policy, by its name.", labels=["policy"]
             )
-            generation.add_metric([state.policy], state.generation)
+            generation.add_metric([self.policy], self.generation)
             yield generation
         yield self.ttft.family("inflightd_ttft_seconds", "Arrival to first token.")
         yield self.itl.family("inflightd_itl_seconds", "Gap between tokens of a sample.")

@@ -214,7 +214,8 @@ class StepBudget:
         if all(service_class.priority >= priority for service_class in self.view.classes.values()):
             return False
         if self._lowest is None:
-            self._lowest = min((self.priority(sequence) for sequence in self.view.running), default=priority)
+            names = {sequence.service_class for sequence in self.view.running}
+            self._lowest = min((class_priority(self.view, name) for name in names), default=priority)
         return self._lowest < priority
 
     def priority(self, sequence: SequenceView) -> int:

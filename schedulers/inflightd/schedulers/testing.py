@@ -172,7 +172,7 @@ def _check_starvation(make_policy: PolicyFactory) -> None:
 
 
 def _signature(plan: Plan) -> tuple[object, ...]:
-    decode = ALL if plan.decode is ALL else [s.number for s in plan.decode]  # type: ignore[union-attr]
+    decode = [s.number for s in plan.decode] if isinstance(plan.decode, Sequence) else ALL
     return (
         [(s.number, tokens) for s, tokens in plan.prefill],
         decode,

@@ -22,6 +22,8 @@ optional = {"openvino", "gguf", "tensorrt_llm"}
 count = 0
 for folder in inflightd.__path__:
     for module in pkgutil.walk_packages([folder], "inflightd."):
+        if module.name.endswith("__main__"):
+            continue  # importing it would run it
         try:
             importlib.import_module(module.name)
         except ModuleNotFoundError as error:

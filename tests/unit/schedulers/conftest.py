@@ -32,9 +32,10 @@ def take():
     """Take some steps under a policy; gives the last plan."""
 
     def steps(loop, policy, count=1):
+        plans = []
         for _ in range(count):
-            plan = policy.plan(loop.view)
-            loop.take_step(plan)
-        return plan
+            plans.append(policy.plan(loop.view))
+            loop.take_step(plans[-1])
+        return plans[-1]
 
     return steps

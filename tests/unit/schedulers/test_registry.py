@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, EntryPoints
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -52,7 +52,8 @@ def test_the_four_shipped_policies_are_installed():
 
 
 def test_options_are_parsed_when_a_policy_is_built():
-    assert registry.build("static-batch", {"slots": "4"}).options.slots == 4
+    policy: Any = registry.build("static-batch", {"slots": "4"})
+    assert policy.options.slots == 4
     with pytest.raises(OptionError, match="unknown option"):
         registry.build("static-batch", {"slot": 4})
 
@@ -85,7 +86,8 @@ def test_one_distribution_seen_twice_is_no_duplicate(install):
 
 def test_constructor_that_raises_is_told_apart(monkeypatch):
     monkeypatch.setattr(registry, "load", lambda name: Good)
-    assert registry.build("good", {"slots": 3}).options == Options(3)
+    policy: Any = registry.build("good", {"slots": 3})
+    assert policy.options == Options(3)
     with pytest.raises(PolicyLoadError, match="unlucky") as failed:
         registry.build("good", {"slots": 13})
     assert failed.value.rule == "construct"

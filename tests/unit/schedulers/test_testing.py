@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from inflightd.schedulers.api import Plan, Preemption, is_decoding
@@ -27,7 +29,7 @@ class KeepsState(Base):
 
 
 class ChangesTheView(Base):
-    def plan(self, view):
+    def plan(self, view: Any):
         plan = super().plan(view)
         view.running.reverse()
         return plan

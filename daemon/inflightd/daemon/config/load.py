@@ -16,8 +16,8 @@ from inflightd.daemon.config.fields import ClassConfig, Config, ScriptedConfig
 from inflightd.daemon.config.sizes import parse_size
 from inflightd.daemon.errors import ConfigError
 
-# Variables of the command line tools, which share the prefix.
-OTHER_VARIABLES = frozenset({"INFLIGHTD_TARGET", "INFLIGHTD_ADMIN", "INFLIGHTD_CONFIG", "INFLIGHTD_CACHE_DIR"})
+# Variables of the command line tools and of the test suite, which share the prefix.
+OTHER_VARIABLES = frozenset({"INFLIGHTD_TARGET", "INFLIGHTD_ADMIN", "INFLIGHTD_CONFIG", "INFLIGHTD_TEST_MODEL"})
 _TABLES: dict[str, type[msgspec.Struct]] = {"scripted": ScriptedConfig}
 
 

@@ -197,7 +197,10 @@ class StepLoop:
             row = sequence.row
             row.token_ids = sequence.token_ids[-1:]
             row.past_tokens = computed_tokens
-            row.draws[0].position = sequence.generated_tokens
+            if row.draws:
+                row.draws[0].position = sequence.generated_tokens
+            else:  # resumed, with a last chunk that stopped one token short
+                row.draws = sequence.draws()
             context_tokens += computed_tokens
             rows.append(row)
         step.sequences += plan.decode

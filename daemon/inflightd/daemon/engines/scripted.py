@@ -158,7 +158,9 @@ class ScriptedEngine:
         inverses = [inverse_temperature(draw.state) for _, draw in overruled]
         view = ArrayLogits(logits, range(len(overruled)), inverses)
         drawn, entries = self._sampler.sample([(at, at, draw) for at, (_, draw) in enumerate(overruled)], view)
-        logprobs: list[TokenLogprobs | None] | None = None if entries is None else [None] * len(token_ids)
+        logprobs: list[TokenLogprobs | None] | None = None
+        if entries is not None:
+            logprobs = [None for _ in token_ids]
         for at, (place, _) in enumerate(overruled):
             token_ids[place] = drawn[at]
             if logprobs is not None and entries is not None:

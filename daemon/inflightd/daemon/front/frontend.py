@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -176,7 +177,8 @@ class Frontend:
                 min_tokens=sampling.min_tokens,
             )
 
-        return Generation(self.requests, live, sampling, new_text)
+        on_text = partial(self.prompts.output, request.request_id) if self.prompts.enabled else None
+        return Generation(self.requests, live, sampling, new_text, on_text)
 
     def _deadline_ns(self, request: GenerateRequest) -> int | None:
         if self.config.request_lifetime_s is None:
@@ -239,9 +241,11 @@ class Frontend:
                 self.metrics.frame(event.state, event.step)
             case SwapDone():
                 self.swaps.on_done(event)
+                self._use_policy()
             case PolicyFault():
                 self.metrics.policy_faults += 1
                 self.swaps.on_fault(event)
+                self._use_policy()
                 _log.error("policy_fault", **msgspec.structs.asdict(event))
             case _:
                 _log.warning("unexpected_event", event_type=type(event).__name__)
@@ -258,6 +262,7 @@ class Frontend:
         )
         self._eos_ids = frozenset(info.eos_token_ids)
         self.swaps.on_ready(ready.generation)
+        self._use_policy()
         self.metrics.ready = not self._draining
         _log.info(
             "engine_ready",
@@ -271,6 +276,9 @@ class Frontend:
         )
         self._warn_of_reservations(info.blocks_total * info.block_size_tokens)
         self._on_state(self.state)
+
+    def _use_policy(self) -> None:
+        self.metrics.use_policy(self.swaps.current.name, self.swaps.current.generation)
 
     def _warn_of_reservations(self, pool_tokens: int) -> None:
         fitting = pool_tokens // self.config.default_max_tokens

@@ -35,10 +35,13 @@ class Generation:
         live: LiveRequest,
         sampling: SamplingParams,
         new_text: Callable[[], SampleTextStream],
+        on_text: Callable[[int, str], None] | None = None,
     ) -> None:
+        """on_text: told (sample, text) for each delta, if outputs are to be logged."""
         self.live = live
         self._table = table
         self._sampling = sampling
+        self._on_text = on_text
         self._samples = [_Sample(new_text()) for _ in range(sampling.n)]
         self._open = sampling.n
         self._completion_tokens = 0
@@ -142,6 +145,8 @@ class Generation:
 
     def _delta(self, index: int, piece: TextPiece) -> Delta:
         self._completion_tokens += len(piece.token_ids)
+        if self._on_text is not None:
+            self._on_text(index, piece.text)
         return Delta(sample=index, text=piece.text, token_ids=piece.token_ids, logprobs=piece.logprobs)
 
     def _usage(self) -> Usage:

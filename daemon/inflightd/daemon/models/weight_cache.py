@@ -22,7 +22,7 @@ _TRAILER = struct.Struct("<QI8s")  # bytes of blobs before the directory, the di
 _MAGIC = b"IFDWGT01"
 
 
-class CacheMiss(Exception):  # noqa: N818 - an outcome, not a fault
+class CacheMiss(Exception):
     """There is no usable file; says why."""
 
 

@@ -43,7 +43,7 @@ def load_weights(gguf: GgufFile, cache: Path | None, progress: Progress = lambda
 
     The cache is keyed by the SHA-256 of the whole GGUF (1.2 GB/s, so always computed) and by FORMAT_VERSION, and each
     array's checksum is verified; a damaged file is rebuilt.  A cache that cannot be written is only a warning.
-    Raises ConfigError for missing, unexpected or misshapen tensors.
+    Raises ConfigError for missing, unexpected, misshapen or damaged tensors.
     """
     if cache is None:
         return dict(_dequantized(gguf, progress))
@@ -129,6 +129,8 @@ class _Source:
             raise self._broken(f"tensor {name} has shape {list(info.shape)}, expected {list(shape)}")
         raw = self._gguf.map_tensor(name)
         values: NDArray[Any] = np.asarray(dequantize(raw, GGMLQuantizationType(info.type_id)), np.float32)
+        if not np.isfinite(values).all():
+            raise self._broken(f"tensor {name} holds NaN or infinity: the file is damaged")
         self._used.add(name)
         self._progress(len(self._used) / len(self._gguf.tensors))
         # An F32 tensor comes out as the read-only mapping itself, which the engine refuses to share.

@@ -58,6 +58,19 @@ def test_preemption_by_recompute_changes_no_token_and_no_usage(at: tuple[int, ..
     assert recomputed == sum(record.recomputed_tokens for record in under_test.records)
 
 
+def test_a_resumed_sequence_whose_chunk_stops_one_token_short_goes_on_as_a_decode() -> None:
+    @dataclass
+    class OneShort(PreemptAt):
+        def plan(self, view: View) -> Plan:
+            plan = super().plan(view)
+            return Plan(prefill=[(s, n - 1 if s.generated_tokens else n) for s, n in plan.prefill], preempt=plan.preempt)
+
+    under_test = make_loop(OneShort((4,)))
+    under_test.submit(1, [3] * 13, max_tokens=20)
+    under_test.run()
+    assert under_test.tokens[1, 0] == expected_tokens([3] * 13, 20)
+
+
 @pytest.mark.parametrize(
     ("max_tokens", "reason", "count"),
     [(4, FinishReason.LENGTH, 4), (5, FinishReason.STOP, 5), (6, FinishReason.STOP, 5)],

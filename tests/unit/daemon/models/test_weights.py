@@ -138,6 +138,16 @@ def test_a_cache_that_cannot_be_written_is_only_a_warning(
     assert "cannot be used" in caplog.text
 
 
+def test_a_tensor_with_nan_is_damage(tmp_path: Path) -> None:
+    path = write_tiny_gguf(tmp_path / "tiny.gguf", TinyModel(tensor_type="F16"))
+    at = read_gguf(path).tensors["blk.1.ffn_up.weight"].offset_bytes
+    content = bytearray(path.read_bytes())
+    content[at : at + 2] = b"\xff\x7f"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"blk\.1\.ffn_up\.weight holds NaN"):
+        load_weights(read_gguf(path), tmp_path / "cache")
+
+
 @pytest.mark.parametrize(
     ("model", "reason"),
     [

@@ -52,24 +52,30 @@ class Normaliser:
 
     def __init__(self, compiled: Any) -> None:
         self._request = compiled.create_infer_request()
-        self._inputs: tuple[Any, Any] | None = None  # the request reads their memory until it is done
+        self._inputs: list[Any] = []  # the request reads their memory until it is done
+        self._greatest: NDArray[np.float32] = np.empty(0, np.float32)
         self._scales: NDArray[np.float64] = np.empty(0)
 
-    def start(self, logits: NDArray[np.float32], scales: Sequence[float]) -> None:
-        """logits [Q, V], contiguous, which may not change before `wait` returns; scales [Q]."""
-        self._scales = np.array(scales, np.float64)
-        tensors = ov.Tensor(logits, shared_memory=True), ov.Tensor(self._scales.astype(np.float32))
-        self._request.set_tensor("logits", tensors[0])
-        self._request.set_tensor("scale", tensors[1])
-        self._inputs = tensors
+    def start(self, logits: NDArray[np.float32], greatest: NDArray[np.float32], scales: Sequence[float]) -> None:
+        """logits [Q, V], contiguous, which may not change before `wait` returns; their maxima [Q]; scales [Q]."""
+        self._greatest, self._scales = greatest, np.array(scales, np.float64)
+        self._inputs = [
+            ov.Tensor(logits, shared_memory=True), ov.Tensor(greatest), ov.Tensor(self._scales.astype(np.float32))
+        ]  # fmt: skip
+        for index, tensor in enumerate(self._inputs):
+            self._request.set_input_tensor(index, tensor)
         self._request.start_async()
 
     def wait(self) -> NDArray[np.float64]:
-        """[Q] logsumexp(logits * scale); float64, because at low temperatures the product is large."""
+        """[Q] logsumexp(logits * scale); NaN for a row that holds NaN or +inf, or nothing but -inf.
+
+        In float64: at a low temperature greatest * scale is so large that float32 could not hold the rest beside it.
+        """
         self._request.wait()
-        greatest: NDArray[np.float32] = self._request.get_tensor("greatest").data
-        log_mass: NDArray[np.float32] = self._request.get_tensor("log_mass").data
-        return greatest.astype(np.float64) * self._scales + log_mass
+        log_mass: NDArray[np.float32] = self._request.get_output_tensor(0).data
+        # The plugin's exp(NaN) is inf.  A sum of numbers that are at most 1, one of them 1, is finite.
+        sound = np.where(np.isfinite(log_mass), log_mass, np.nan)
+        return self._greatest.astype(np.float64) * self._scales + sound
 
 
 class StepLogits:
@@ -87,16 +93,19 @@ class StepLogits:
         """Rows 0 .. len(scales) - 1 have candidates."""
         self.greedy = greedy
         self._logits, self._rows, self._scales, self._normaliser = logits, logits[: len(scales)], scales, normaliser
-        normaliser.start(self._rows, scales)  # runs while this thread selects
+        maxima = maxima[: len(scales)]
+        self._greatest: NDArray[np.float32] = maxima.max(axis=1)
+        normaliser.start(self._rows, self._greatest, scales)  # runs while this thread selects
         k = DRAWN_CANDIDATES if any_drawn else LISTED_CANDIDATES
-        self.top_values, self.top_ids = top_candidates(self._rows, maxima[: len(scales)], k)
+        self.top_values, self.top_ids = top_candidates(self._rows, maxima, k)
         self.lse_t: NDArray[Any] = normaliser.wait()
         self._lse: NDArray[Any] | None = self.lse_t if all(scale == 1 for scale in scales) else None
 
     @property
     def lse(self) -> NDArray[Any]:
+        """[Q] float64."""
         if self._lse is None:
-            self._normaliser.start(self._rows, [1.0] * len(self._scales))
+            self._normaliser.start(self._rows, self._greatest, [1.0] * len(self._scales))
             self._lse = self._normaliser.wait()
         return self._lse
 

@@ -7,6 +7,7 @@ from importlib import metadata
 from inflightd.daemon.errors import ConfigError
 
 REQUIRED_VERSION = "2026.4.1"
+PAGED_ATTENTION = "_PagedAttentionExtension"
 
 
 def check_openvino() -> None:
@@ -21,6 +22,6 @@ def check_openvino() -> None:
     try:
         from openvino import op
 
-        op._PagedAttentionExtension  # noqa: B018 - private on purpose: see the module's first line
+        getattr(op, PAGED_ATTENTION)
     except (ImportError, AttributeError) as error:
         raise ConfigError("engine", "openvino", f"OpenVINO is damaged ({error}); {remedy}") from error

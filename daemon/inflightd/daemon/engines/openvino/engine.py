@@ -13,7 +13,7 @@ from inflightd.daemon.core.sampling.sampler import Sampler
 from inflightd.daemon.engines.api import EngineInfo, StepBatch, StepResult
 from inflightd.daemon.engines.openvino.candidates import Normaliser, StepLogits
 from inflightd.daemon.engines.openvino.check import check_openvino
-from inflightd.daemon.engines.openvino.graph import build_llama, build_normaliser
+from inflightd.daemon.engines.openvino.graph import LOGITS, MAXIMA, TOKEN, build_llama, build_normaliser
 from inflightd.daemon.engines.openvino.kv_cache import KvCache
 from inflightd.daemon.engines.openvino.kv_layout import BLOCK_SIZE_TOKENS, KvDtype
 from inflightd.daemon.engines.openvino.options import OpenVinoOptions, Precision
@@ -41,10 +41,10 @@ def load(options: OpenVinoOptions, progress: Progress = lambda stage, fraction: 
     precision, kv_dtype, threads = _resolve(options)
     try:
         compiled, normaliser = _compile(gguf.model, arrays, precision, kv_dtype, threads)
-        progress("warm up", 0.8)
-        engine = OpenVinoEngine(options, gguf.model, arrays, compiled, normaliser, precision, kv_dtype, threads)
     except RuntimeError as error:
-        raise EngineError(f"OpenVINO could not compile {options.source.name}: {error}") from error
+        raise ConfigError("model", str(options.source.path), f"OpenVINO cannot compile it: {error}") from error
+    progress("warm up", 0.8)
+    engine = OpenVinoEngine(options, gguf.model, arrays, compiled, normaliser, precision, kv_dtype, threads)
     for done in warm_up(engine, options.max_num_tokens, options.max_batch_size):
         progress("warm up", 1 - 0.2 * (1 - done))
     return engine
@@ -152,12 +152,12 @@ class OpenVinoEngine:
         try:
             self._request.wait()  # infer() would also copy every output
             forward_end_ns = time.monotonic_ns()
-            greedy = self._request.get_tensor("token").data
+            greedy = self._request.get_output_tensor(TOKEN).data
             if draws.scales:
                 view = StepLogits(
                     greedy,
-                    self._request.get_tensor("logits").data,
-                    self._request.get_tensor("maxima").data,
+                    self._request.get_output_tensor(LOGITS).data,
+                    self._request.get_output_tensor(MAXIMA).data,
                     draws.scales,
                     draws.any_drawn,
                     self._normaliser,

@@ -28,11 +28,16 @@ import numpy as np
 import openvino as ov
 import openvino.opset13 as ops
 from numpy.typing import NDArray
-from openvino.op import _PagedAttentionExtension
+from openvino import op as private_ops
 
+from inflightd.daemon.engines.openvino.check import PAGED_ATTENTION
 from inflightd.daemon.models.gguf_file import ModelMetadata
 
+TOKEN, LOGITS, MAXIMA = range(3)  # the outputs' order: found by number in a fifth of the time
+
 Node = Any  # openvino.Node or openvino.Output: the library has no type information
+_model: Any = ov.Model
+_paged_attention: Any = getattr(private_ops, PAGED_ATTENTION)
 
 
 def piece_height(vocab_size: int) -> int:
@@ -50,20 +55,15 @@ def build_llama(model: ModelMetadata, arrays: Mapping[str, NDArray[Any]], *, fus
 
 
 def build_normaliser(vocab_size: int) -> Any:
-    """-> openvino.Model: logits f32 [Q, V], scale f32 [Q] -> greatest f32 [Q], log_mass f32 [Q].
+    """-> openvino.Model: logits f32 [Q, V], shift f32 [Q], scale f32 [Q] -> log_mass f32 [Q].
 
-    The logsumexp of logits * scale is greatest * scale + log_mass.  The product is left to the caller's float64: at a
-    low temperature it is so large that float32 could not hold log_mass beside it.
+    log_mass is the logsumexp of (logits - shift) * scale.
     """
-    logits, scale = _parameter("logits", np.float32, -1, vocab_size), _parameter("scale", np.float32, -1)
-    column = ops.unsqueeze(scale, _i64(1))
-    greatest = ops.reduce_max(logits, _i64(1), True)
-    weights = ops.exp(ops.multiply(ops.subtract(logits, greatest), column))
-    results = [
-        _result(ops.reshape(greatest, _i64(-1), False), "greatest"),
-        _result(ops.log(ops.reduce_sum(weights, _i64(1), False)), "log_mass"),
-    ]
-    return ov.Model(results, [logits, scale], "normaliser")
+    logits = _parameter("logits", np.float32, -1, vocab_size)
+    shift, scale = _parameter("shift", np.float32, -1), _parameter("scale", np.float32, -1)
+    exponents = ops.multiply(ops.subtract(logits, ops.unsqueeze(shift, _i64(1))), ops.unsqueeze(scale, _i64(1)))
+    log_mass = ops.log(ops.reduce_sum(ops.exp(exponents), _i64(1), False))
+    return _model([_result(log_mass, "log_mass")], [logits, shift, scale], "normaliser")
 
 
 class _LlamaGraph:
@@ -100,7 +100,7 @@ class _LlamaGraph:
         logits = ops.reshape(ops.matmul(x, head, False, True), _i64(-1, model.vocab_size), False)
         token, maxima = self._greedy(logits)
         results = [_result(token, "token"), _result(logits, "logits"), _result(maxima, "maxima")]
-        return ov.Model(results, self._parameters, "llama")
+        return _model(results, self._parameters, "llama")
 
     def _rotary_tables(self, positions: Node) -> tuple[Node, Node]:
         """-> cos and sin of each token's angles, f32 [T, 1, 1, head_dim], the two halves of a head alike."""
@@ -136,7 +136,7 @@ class _LlamaGraph:
             ops.constant(np.zeros((0, 0, 0, 0), np.float32)), _i32(0), no_i32, no_i32, no_i32, no_i32,
             _empty(np.uint8), no_i32,
         ]  # fmt: skip
-        paged = _PagedAttentionExtension([n if isinstance(n, ov.Output) else n.output(0) for n in inputs])
+        paged = _paged_attention([n if isinstance(n, ov.Output) else n.output(0) for n in inputs])
         info = paged.get_rt_info()
         info["num_k_heads"] = info["num_v_heads"] = kv_heads
         info["k_head_size"] = info["v_head_size"] = dim

@@ -59,8 +59,12 @@ class StepInputs:
         for row in batch.rows:
             tokens, start = row.token_ids, row.past_tokens
             end = start + len(tokens)
-            ids += tokens
-            positions += range(start, end)
+            if end == start + 1:
+                ids.append(tokens[0])
+                positions.append(start)
+            else:
+                ids += tokens
+                positions += range(start, end)
             past.append(start)
             begins.append(len(ids))
             blocks += row.block_table[: (end + BLOCK_SIZE_TOKENS - 1) // BLOCK_SIZE_TOKENS]
@@ -95,23 +99,33 @@ class StepInputs:
 
 def _arrange(rows: Sequence[Row], begins: Sequence[int]) -> tuple[StepDraws, list[int]]:
     """-> the draws, and for each sampled row its place among the batch's tokens."""
-    # All draws of a row belong to one request, so its first one speaks for the temperature.
-    asking = [any(needs_candidates(draw.state) for draw in row.draws) for row in rows]
+    asking = [_asks(row.draws) for row in rows]
     next_asking, next_plain = 0, sum(asking)
-    sampled = [0] * (next_plain + sum(bool(row.draws) and not asks for row, asks in zip(rows, asking, strict=True)))
-    draws = StepDraws([], [], False)
-    for index, row in enumerate(rows):
-        if not row.draws:
+    sampled = [0] * sum([1 for row in rows if row.draws])
+    asked: list[tuple[int, int, Draw]] = []
+    scales: list[float] = []
+    any_drawn = False
+    for row, asks, end in zip(rows, asking, begins[1:], strict=True):
+        draws = row.draws
+        if not draws:
             continue
-        if asking[index]:
-            state = row.draws[0].state
-            draws.scales.append(inverse_temperature(state))
-            draws.any_drawn = draws.any_drawn or not is_greedy(state.params)
+        if asks:
+            state = draws[0].state  # all draws of a row belong to one request
+            scales.append(inverse_temperature(state))
+            any_drawn = any_drawn or not is_greedy(state.params)
             number = candidate = next_asking
             next_asking += 1
         else:
             number, candidate = next_plain, -1
             next_plain += 1
-        sampled[number] = begins[index + 1] - 1
-        draws.asked += [(number, candidate, draw) for draw in row.draws]
-    return draws, sampled
+        sampled[number] = end - 1
+        for draw in draws:
+            asked.append((number, candidate, draw))
+    return StepDraws(asked, scales, any_drawn), sampled
+
+
+def _asks(draws: Sequence[Draw]) -> bool:
+    """A row needs candidates if one of its draws does."""
+    if len(draws) == 1:
+        return needs_candidates(draws[0].state)
+    return any(needs_candidates(draw.state) for draw in draws)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from inflightd.daemon.core.sampling.params import SamplingParams
 from inflightd.daemon.core.sampling.state import SamplingState
-from inflightd.daemon.engines.api import Draw, Row, StepBatch, StepEngine
+from inflightd.daemon.engines.api import Draw, EngineInfo, Row, StepBatch, StepEngine
 
 _PROMPT_TOKENS = 512
 _MOST_DECODES = 32
@@ -23,15 +23,15 @@ def warm_up(engine: StepEngine, max_num_tokens: int, max_batch_size: int) -> Ite
     prompt = min(_PROMPT_TOKENS, max_num_tokens, info.context_tokens, info.blocks_total * info.block_size_tokens)
     most = min(_MOST_DECODES, max_batch_size, max_num_tokens)
     decodes = [1 << power for power in range(most.bit_length())]
-    steps = [[_row(prompt, _GREEDY)], [_row(prompt // 4 or 1, _GREEDY), *[_row(1, _GREEDY)] * (most - 1)]]
-    steps += [[_row(1, _GREEDY)] * count for count in decodes]
-    steps += [[_row(1, _DRAWN)] * count for count in (1, most)]
+    steps = [[_row(prompt, info, _GREEDY)], [_row(prompt // 4 or 1, info, _GREEDY), *[_row(1, info, _GREEDY)] * most]]
+    steps += [[_row(1, info, _GREEDY)] * count for count in decodes]
+    steps += [[_row(1, info, _DRAWN)] * count for count in (1, most)]
     for index, rows in enumerate(steps):
         engine.start(StepBatch(0, rows))
         engine.finish()
         yield (index + 1) / len(steps)
 
 
-def _row(tokens: int, params: SamplingParams) -> Row:
-    table = range(-(-tokens // 32))
+def _row(tokens: int, info: EngineInfo, params: SamplingParams) -> Row:
+    table = range(-(-tokens // info.block_size_tokens))
     return Row(0, [0] * tokens, 0, table, [Draw(SamplingState(params, 0, ()), 0)])

@@ -1,6 +1,7 @@
 """One step of the sampler over rows held in NumPy."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,9 +21,7 @@ Step = Callable[..., tuple[list[int], list[TokenLogprobs | None] | None]]
 
 @pytest.fixture
 def make_state() -> Callable[..., SamplingState]:
-    def make(
-        prompt: Sequence[int] = (1,), output: Sequence[int] = (), sample: int = 0, **params: object
-    ) -> SamplingState:
+    def make(prompt: Sequence[int] = (1,), output: Sequence[int] = (), sample: int = 0, **params: Any) -> SamplingState:
         state = SamplingState(SamplingParams(**{"seed": 1, "max_tokens": 1000, **params}), sample, list(prompt))
         for token in output:
             state.observe(token)

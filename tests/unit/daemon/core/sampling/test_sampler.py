@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ def test_plain_greedy_is_the_engine_s_argmax_and_needs_no_candidates(make_state:
         {"min_tokens": 3},
     ],
 )
-def test_whatever_is_more_than_an_argmax_needs_candidates(make_state: MakeState, params: dict[str, object]) -> None:
+def test_whatever_is_more_than_an_argmax_needs_candidates(make_state: MakeState, params: dict[str, Any]) -> None:
     assert needs_candidates(make_state(**{"temperature": 0.0, **params}))
 
 
@@ -134,7 +135,7 @@ def test_if_everything_is_banned_the_bans_are_lifted(make_state: MakeState, step
             assert step([DESCENDING[::-1]], [state], candidates=candidates)[0] == [19]
 
 
-def drawn(make_state: MakeState, step: Step, row: np.ndarray, count: int = 400, **params: object) -> set[int]:
+def drawn(make_state: MakeState, step: Step, row: np.ndarray, count: int = 400, **params: Any) -> set[int]:
     states = [make_state(seed=seed, **params) for seed in range(count)]
     return set(step([row], states, row_of=[0] * count)[0])
 
@@ -187,7 +188,7 @@ def test_the_tokens_of_a_request_do_not_depend_on_its_company(make_state: MakeSt
     """Case E14: alone, first, last, and beside requests of every kind."""
     random = np.random.default_rng(1)
     rows = random.normal(0, 2, (16, 300)).astype(np.float32)
-    kinds: list[dict[str, object]] = [
+    kinds: list[dict[str, Any]] = [
         {"temperature": 0.0},
         {"temperature": 1.0, "repetition_penalty": 1.3, "logprobs": 3},
         {"temperature": 2.0, "min_tokens": 9, "top_p": 0.5},

@@ -1,5 +1,7 @@
 """The fast sampler gives the tokens of the plain one, whatever the logits, the request and the number of candidates."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,7 @@ from inflightd.daemon.core.sampling.params import SamplingParams
 from inflightd.daemon.core.sampling.reference import cdf_interval, reference_token
 from inflightd.daemon.core.sampling.sampler import Sampler, inverse_temperature
 from inflightd.daemon.core.sampling.state import SamplingState
-from inflightd.daemon.engines.api import Draw
+from inflightd.daemon.engines.api import Draw, TokenLogprobs
 
 PROFILE = settings.get_profile("sampling")
 VOCABULARY = 64
@@ -72,7 +74,7 @@ def rows(draw: st.DrawFn) -> NDArray[np.float32]:
     return values
 
 
-@settings(PROFILE, max_examples=350)
+@settings(PROFILE, max_examples=250)
 @given(st.lists(st.tuples(rows(), states()), min_size=1, max_size=6), st.sampled_from([1, 4, 16, 63, 64, 256]))
 def test_tokens_are_those_of_the_reference(
     batch: list[tuple[NDArray[np.float32], SamplingState]], candidates: int
@@ -95,7 +97,7 @@ def test_tokens_are_those_of_the_reference(
         check_logprobs(row, state, token, entry)
 
 
-def check_logprobs(row: NDArray[np.float32], state: SamplingState, token: int, entry: object) -> None:
+def check_logprobs(row: NDArray[np.float32], state: SamplingState, token: int, entry: TokenLogprobs | None) -> None:
     count = state.params.logprobs
     if count is None:
         assert entry is None
@@ -104,6 +106,7 @@ def check_logprobs(row: NDArray[np.float32], state: SamplingState, token: int, e
     exact = row.astype(np.float64) - greatest
     exact -= np.log(np.exp(exact).sum())
     order = np.argsort(-row, kind="stable")[:count]
+    assert entry is not None
     assert entry.token_id == token
     assert entry.top_ids == order.tolist()
     tolerance = 1e-5 + 1e-6 * abs(float(greatest))
@@ -128,22 +131,39 @@ def test_the_uniform_lies_in_the_interval_of_the_token_drawn(row: NDArray[np.flo
         assert lo == 1 or (wide_lo <= lo and hi <= wide_hi)
 
 
-@pytest.mark.parametrize("temperature", [0.6, 1.0, 1.5])
-@pytest.mark.parametrize("top_p", [1.0, 0.95])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"temperature": 0.6},
+        {"temperature": 1.5, "top_p": 0.95},
+        {"top_p": 0.8},
+        {"min_p": 0.001},
+        {"top_k": 500},
+        {"repetition_penalty": 1.5},
+        {"frequency_penalty": 1.5, "presence_penalty": 0.5, "top_p": 0.9},
+        {"frequency_penalty": -0.5, "min_p": 0.001},
+        {"bad_words": [[token] for token in range(0, 4000, 2)]},
+        {"logit_bias": dict.fromkeys(range(0, 4000, 2), 3.0)},
+    ],
+)
 def test_a_large_vocabulary_gives_the_reference_tokens_and_an_inexact_logsumexp_changes_none(
-    temperature: float, top_p: float
+    extra: dict[str, Any],
 ) -> None:
-    vocab_size = 20_000
+    vocab_size, count = 4000, 100
     random = np.random.default_rng(5)
-    values = bf16((random.gumbel(0, 1.5, (64, vocab_size)) + 10).astype(np.float32))
-    every = [
-        SamplingState(SamplingParams(seed=index, max_tokens=9, temperature=temperature, top_p=top_p), 0, [1])
-        for index in range(len(values))
-    ]
+    values = bf16((random.gumbel(0, 1.5, (count, vocab_size)) + 10).astype(np.float32))
+    every = []
+    for index, row in enumerate(values):
+        state = SamplingState(SamplingParams(**{"seed": index, "max_tokens": 9, **extra}), 0, [1])
+        for token in np.argsort(-row)[random.integers(0, 300, 100)]:  # so that penalties move much of the mass
+            state.observe(int(token))
+        every.append(state)
     draws = [(index, index, Draw(state, 4)) for index, state in enumerate(every)]
     expected = [reference_token(row, state, 4) for row, state in zip(values, every, strict=True)]
-    for error in (0.0, 1e-5, -1e-5):
-        logits = ArrayLogits(values, range(len(values)), [1 / temperature] * len(values))
+    inverses = [inverse_temperature(state) for state in every]
+    for candidates, error in ((256, 0.0), (256, 1e-5), (40, -1e-5)):
+        logits = ArrayLogits(values, range(count), inverses, candidates)
         logits.lse_t += np.float32(error)
         assert Sampler((), vocab_size).sample(draws, logits)[0] == expected
 
@@ -153,18 +173,19 @@ def test_whole_rows_are_read_only_where_the_candidates_do_not_do(monkeypatch: py
     original = sampler_module.from_whole_row
     monkeypatch.setattr(sampler_module, "from_whole_row", lambda *args: (read.append(1), original(*args))[1])
     random = np.random.default_rng(6)
-    values = (-1.5 * np.log(1 + random.permuted(np.tile(np.arange(20_000), (200, 1)), axis=1))).astype(np.float32)
+    values = (-1.5 * np.log(1 + random.permuted(np.tile(np.arange(8_000), (200, 1)), axis=1))).astype(np.float32)
     weights = np.sort(np.exp(values.astype(np.float64) / 0.8), axis=1)
     inside = weights[:, -256:].sum(axis=1) / weights.sum(axis=1)
     numbers = uniforms(range(200), [0] * 200, [0] * 200)
     needed = int((numbers > inside).sum())
     assert needed > 0
-    for extra, rows_needed in (({"top_k": 40}, 0), ({"top_p": 0.7}, 0), ({}, needed)):
+    kinds: list[tuple[dict[str, Any], int]] = [({"top_k": 40}, 0), ({"top_p": 0.7}, 0), ({}, needed)]
+    for extra, rows_needed in kinds:
         read.clear()
         every = [
             SamplingState(SamplingParams(seed=index, max_tokens=9, temperature=0.8, **extra), 0, [1])
             for index in range(200)
         ]
         draws = [(index, index, Draw(state, 0)) for index, state in enumerate(every)]
-        Sampler((), 20_000).sample(draws, ArrayLogits(values, range(200), [1.25] * 200))
+        Sampler((), 8_000).sample(draws, ArrayLogits(values, range(200), [1.25] * 200))
         assert rows_needed <= len(read) <= rows_needed + 1  # one may lie within the error of the logsumexp

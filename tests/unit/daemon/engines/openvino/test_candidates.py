@@ -27,7 +27,7 @@ def _maxima(logits: np.ndarray, height: int) -> np.ndarray:
 def test_the_k_greatest_in_descending_order_with_ties(
     rows: int, columns: int, height: int, k: int, levels: int, seed: int
 ) -> None:
-    """Few levels make many equal logits: the values are still the right ones, each id stands once and owns its value."""
+    """Few levels make many equal logits: the values are still right, each id stands once and owns its value."""
     logits = np.random.default_rng(seed).integers(0, levels, (rows, columns * height)).astype(np.float32)
     values, ids = top_candidates(logits, _maxima(logits, height), k)
     k = min(k, columns * height)

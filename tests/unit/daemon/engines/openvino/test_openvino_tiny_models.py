@@ -10,6 +10,7 @@ import pytest
 
 from inflightd.daemon.core.sampling.state import SamplingState
 from inflightd.daemon.engines.api import Draw, StepBatch
+from inflightd.daemon.engines.openvino import candidates
 from inflightd.daemon.engines.openvino.engine import OpenVinoEngine, load
 from inflightd.daemon.engines.openvino.kv_layout import KV_DTYPES, KvDtype, block_bytes
 from inflightd.daemon.engines.openvino.options import OpenVinoOptions
@@ -20,6 +21,7 @@ from tests.reference.llama import ReferenceLlama
 from tests.support.engine_steps import chunk_row, greedy_params, greedy_tokens, run_step
 from tests.support.tiny_gguf import TinyModel, write_tiny_gguf
 
+DEFAULTS = vars(TinyModel())
 PROMPT = [5, 17, 42, 99, 3, 250, 128, 64]
 
 Open = Callable[..., OpenVinoEngine]
@@ -30,9 +32,12 @@ def open_engine(tmp_path: Path) -> Iterator[Open]:
     engines = []
 
     def open_one(path: Path, **changes: object) -> OpenVinoEngine:
-        fields = {"num_blocks": 16, "threads": 2, "precision": "f32", "weights_cache": tmp_path / "cache", "max_num_tokens": 64}
+        fields = {"num_blocks": 16, "threads": 2, "precision": "f32", "weights_cache": tmp_path / "cache"}
         options = OpenVinoOptions(
-            source=ModelSource("gguf", path, "tiny"), max_batch_size=4, **{**fields, **changes}  # type: ignore[arg-type]
+            source=ModelSource("gguf", path, "tiny"),
+            max_num_tokens=64,
+            max_batch_size=4,
+            **{**fields, **changes},  # type: ignore[arg-type]
         )
         engines.append(load(options))
         return engines[-1]
@@ -56,8 +61,9 @@ def open_engine(tmp_path: Path) -> Iterator[Open]:
         TinyModel(heads=2, kv_heads=2, head_dim=128),
         TinyModel(heads=4, kv_heads=1),
         TinyModel(rope_factors=True),
+        TinyModel(metadata={"rope.scaling.type": "linear", "rope.scaling.factor": 4}),
     ],
-    ids=lambda model: f"{model.tensor_type}-v{model.vocab_size}-h{model.heads}x{model.head_dim}-{model.rope_factors}",
+    ids=lambda model: "-".join(f"{key}={value}" for key, value in vars(model).items() if value != DEFAULTS[key]),
 )
 def test_logprobs_equal_the_reference(tmp_path: Path, open_engine: Open, model: TinyModel) -> None:
     path = write_tiny_gguf(tmp_path / "tiny.gguf", model)
@@ -65,7 +71,8 @@ def test_logprobs_equal_the_reference(tmp_path: Path, open_engine: Open, model: 
     result = run_step(engine, [chunk_row(PROMPT, 0, [3], greedy_params(logprobs=20))])
     right = ReferenceLlama(path).logprobs(PROMPT)[-1]
     assert result.logprobs is not None
-    assert (found := result.logprobs[0]) is not None
+    found = result.logprobs[0]
+    assert found is not None
     assert result.token_ids == [right.argmax()]
     assert found.top_ids == np.argsort(-right, kind="stable")[:20].tolist()
     np.testing.assert_allclose(found.top_logprobs, np.sort(right)[::-1][:20], atol=1e-4)
@@ -102,6 +109,19 @@ def test_the_shipped_models_blocks_have_the_measured_sizes(tmp_path: Path) -> No
     assert 30 * block_bytes(model, "bf16") == 737_280
     assert 30 * block_bytes(model, "f32") == 2 * 737_280
     assert 30 * block_bytes(model, "u8") == 437_760
+
+
+def test_how_many_candidates_the_engine_lists_does_not_matter(
+    tmp_path: Path, open_engine: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole row decides where they do not reach: hot draws over a large vocabulary, with few and with many."""
+    engine = open_engine(write_tiny_gguf(tmp_path / "tiny.gguf", TinyModel(vocab_size=4096)))
+    rows = [chunk_row(PROMPT, 0, [3], params) for params in (greedy_params(temperature=3.0, seed=5), greedy_params())]
+    rows[0].draws = [Draw(SamplingState(greedy_params(temperature=3.0, seed=5), i, PROMPT), 0) for i in range(50)]
+    many = run_step(engine, rows).token_ids
+    monkeypatch.setattr(candidates, "DRAWN_CANDIDATES", 4)
+    assert run_step(engine, rows).token_ids == many
+    assert len(set(many[:50])) > 25
 
 
 def test_padding_rows_write_only_into_their_own_block(tmp_path: Path, open_engine: Open) -> None:

@@ -1,0 +1,144 @@
+"""In float32 each request gets the tokens of a plain full recomputation, whatever happens around it.
+
+The expected tokens come from a NumPy forward pass without cache or batch over the same weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import cycle
+
+import pytest
+
+from inflightd.daemon.clock import MonotonicClock
+from inflightd.daemon.core.loop import StepLoop
+from inflightd.daemon.engines.openvino.engine import OpenVinoEngine
+from inflightd.schedulers.api import Limits, Plan, Policy, Preemption, ServiceClass, View
+from inflightd.schedulers.registry import build
+from tests.reference.llama import ReferenceLlama
+from tests.support.loops import LoopUnderTest
+
+pytestmark = pytest.mark.model
+
+POLICIES = ("throughput-max", "latency-guarantee", "conservative-admission", "static-batch")
+OUTPUT_TOKENS = 40
+PROMPTS = (
+    [504, 3575, 282, 4649, 314],  # "The capital of France is"
+    [1, 4093, 198, 1780, 314, 260, 3575, 282, 7042, 47, 2, 198, 1, 520, 9531, 198],  # a chat turn
+    [3725, 281, 253, 1109, 28, 665, 436, 253, 2095, 13],
+    [19556, 905, 17, 216, 33, 34, 35],
+    [51, 1939, 2756, 32564, 90, 16739, 386, 101, 30] * 6,  # 54 tokens: two blocks
+)
+
+
+@dataclass
+class Disturbed:
+    """A policy whose running sequences are all preempted at some steps, and which is followed by others in turn."""
+
+    policy: Policy
+    preempt_at_steps: tuple[int, ...]
+    name: str = field(init=False)
+    Options = object
+
+    def __post_init__(self) -> None:
+        self.name = self.policy.name
+
+    def plan(self, view: View) -> Plan:
+        if view.step in self.preempt_at_steps and view.running:
+            first, *rest = view.running
+            return Plan(preempt=[(sequence, Preemption.RECOMPUTE) for sequence in rest] or [(first, Preemption.RECOMPUTE)])
+        return self.policy.plan(view)
+
+
+def run(
+    engine: OpenVinoEngine,
+    policy: Policy,
+    prompts: list[list[int]],
+    *,
+    max_num_tokens: int = 512,
+    others: int = 0,
+    swaps: tuple[Policy, ...] = (),
+) -> LoopUnderTest:
+    """Greedy requests 0..n-1 for `prompts`, and `others` that sample, from one step loop on the real engine."""
+    info = engine.info
+    limits = Limits(
+        max_batch_size=32,
+        max_num_tokens=max_num_tokens,
+        block_size_tokens=info.block_size_tokens,
+        max_sequence_tokens=info.blocks_total * info.block_size_tokens,
+    )
+    clock = MonotonicClock()
+    loop = StepLoop(engine, policy, clock=clock, limits=limits, classes={"default": ServiceClass("default")})
+    under_test = LoopUnderTest(loop, clock)  # type: ignore[arg-type]
+    for number, prompt_ids in enumerate(prompts):
+        under_test.submit(number, prompt_ids, max_tokens=OUTPUT_TOKENS, temperature=0.0, ignore_eos=True)
+    for number in range(others):
+        prompt_ids = [(97 * number + 31 * k) % 40000 + 100 for k in range(3 + 5 * (number % 7))]
+        under_test.submit(100 + number, prompt_ids, max_tokens=20 + number, temperature=0.8, ignore_eos=True)
+    following = cycle(swaps) if swaps else None
+    steps = 0
+    while loop.has_work:
+        under_test.step()
+        steps += 1
+        if following is not None and steps % 9 == 0:
+            loop.use_policy(steps, next(following))
+    under_test.run()
+    assert not under_test.faults
+    return under_test
+
+
+@pytest.fixture(scope="module")
+def expected(exact_engine: OpenVinoEngine, reference: ReferenceLlama) -> list[list[int]]:
+    """Greedy tokens of each prompt, proven by the full recomputation to be its own."""
+    runs = [run(exact_engine, build("throughput-max", {}), [prompt]) for prompt in PROMPTS]
+    answers = [under_test.tokens[0, 0] for under_test in runs]
+    for prompt, answer in zip(PROMPTS, answers, strict=True):
+        assert reference.greedy_after(prompt, answer) == answer
+        assert len(answer) == OUTPUT_TOKENS
+    return answers
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("max_num_tokens", [512, 48])
+def test_among_others_under_each_policy_whole_and_chunked(
+    exact_engine: OpenVinoEngine, expected: list[list[int]], name: str, max_num_tokens: int
+) -> None:
+    options = {"chunk_tokens": 16} if name == "latency-guarantee" and max_num_tokens == 48 else {}
+    prompts = list(PROMPTS)
+    under_test = run(exact_engine, build(name, options), prompts, max_num_tokens=max_num_tokens, others=27)
+    assert [under_test.tokens[number, 0] for number in range(len(prompts))] == expected
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_after_a_forced_preemption(exact_engine: OpenVinoEngine, expected: list[list[int]], name: str) -> None:
+    policy = Disturbed(build(name, {}), preempt_at_steps=(3, 21))
+    under_test = run(exact_engine, policy, list(PROMPTS))
+    assert [under_test.tokens[number, 0] for number in range(len(PROMPTS))] == expected
+    assert under_test.loop.state().preemptions >= len(PROMPTS)
+
+
+def test_across_policy_swaps_in_mid_stream(exact_engine: OpenVinoEngine, expected: list[list[int]]) -> None:
+    policies = tuple(build(name, {}) for name in POLICIES)
+    under_test = run(exact_engine, policies[0], list(PROMPTS), others=10, swaps=policies[1:] + policies[:1])
+    assert [under_test.tokens[number, 0] for number in range(len(PROMPTS))] == expected
+    assert under_test.loop.state().generation >= 4
+
+
+def test_a_seeded_request_is_the_same_alone_among_others_and_preempted(exact_engine: OpenVinoEngine) -> None:
+    """Case E14."""
+
+    def answer(policy: Policy, others: int) -> list[int]:
+        info = exact_engine.info
+        limits = Limits(32, 256, info.block_size_tokens, info.blocks_total * info.block_size_tokens)
+        clock = MonotonicClock()
+        loop = StepLoop(exact_engine, policy, clock=clock, limits=limits, classes={"default": ServiceClass("default")})
+        under_test = LoopUnderTest(loop, clock)  # type: ignore[arg-type]
+        under_test.submit(0, list(PROMPTS[1]), max_tokens=32, temperature=1.0, top_p=0.9, seed=1234, ignore_eos=True)
+        for number in range(1, 1 + others):
+            under_test.submit(number, list(PROMPTS[number % 5]), max_tokens=30, temperature=1.0, seed=number)
+        under_test.run()
+        return under_test.tokens[0, 0]
+
+    alone = answer(build("throughput-max", {}), 0)
+    assert answer(build("latency-guarantee", {}), 15) == alone
+    assert answer(Disturbed(build("throughput-max", {}), preempt_at_steps=(20,)), 3) == alone

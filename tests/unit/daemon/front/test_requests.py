@@ -1,0 +1,199 @@
+"""The request table: tokens to whom they belong, and one terminal record for each request whatever happens."""
+
+import asyncio
+import random
+from collections import Counter
+
+import pytest
+from inflightd.daemon.core.sampling.params import SamplingParams
+from inflightd.daemon.core.wire import Cancel, Command, Finished, Frame, LoopState, Submit, TokenDelta
+from inflightd.daemon.errors import GenerationEnded, Unavailable
+from inflightd.daemon.front.requests import LiveRequest, RequestTable
+
+STATE = LoopState(0, 0, 0, 10, 10, 0, 0, 0, 0, 0, 0, 0, "p", 0)
+
+
+class Bench:
+    """A table with its surroundings written down."""
+
+    def __init__(self, **bounds: int) -> None:
+        self.at_ns = 1_000
+        self.sent: list[Command] = []
+        self.terminals: list[tuple[int, str]] = []
+        self.first_tokens: list[int] = []
+        self.gaps: list[tuple[int, int]] = []
+        self.table = RequestTable(
+            self.sent.append,
+            self,
+            lambda gap_ns, tokens: self.gaps.append((gap_ns, tokens)),
+            lambda: self.at_ns,
+            **{"buffer_tokens": 100, "buffer_bytes": 100_000, "stall_ns": 1_000_000, **bounds},
+        )
+
+    def first_token(self, live: LiveRequest, now_ns: int) -> None:
+        self.first_tokens.append(live.number)
+
+    def terminal(self, live: LiveRequest, reason: str, now_ns: int) -> None:
+        self.terminals.append((live.number, reason))
+
+    def add(self, request_id: str = "same", n: int = 1, deadline_ns: int | None = None) -> LiveRequest:
+        submit = Submit(
+            number=self.table.next_number(),
+            prompt_ids=[1, 2, 3],
+            sampling=SamplingParams(seed=1, max_tokens=9, n=n),
+            service_class="default",
+            arrival_ns=self.at_ns,
+            deadline_ns=deadline_ns,
+        )
+        return self.table.add(submit, request_id)
+
+    def cancels(self) -> list[Cancel]:
+        return [command for command in self.sent if isinstance(command, Cancel)]
+
+    def frame(self, *tokens: TokenDelta, finished: tuple[Finished, ...] = ()) -> None:
+        self.table.on_frame(Frame(tokens=list(tokens), finished=list(finished), state=STATE))
+
+
+def done(number: int, sample: int = 0, reason: str = "length") -> Finished:
+    return Finished(number, sample, reason, 1, 2, 1, 1_500)
+
+
+async def test_equal_client_ids_are_separate_requests() -> None:
+    """Case S09."""
+    bench = Bench()
+    first, second = bench.add("id"), bench.add("id")
+    bench.table.close(first, "cancelled")
+    bench.frame(TokenDelta(first.number, 0, [7]), TokenDelta(second.number, 0, [8]))
+    assert (await second.stream.take())[0].token_ids == [8]
+    assert bench.terminals == [(first.number, "cancelled")]
+    assert len(bench.table) == 1
+
+
+async def test_a_second_end_of_a_request_writes_no_second_record() -> None:
+    bench = Bench()
+    live = bench.add()
+    assert bench.table.close(live, "length")
+    assert not bench.table.close(live, "cancelled")
+    bench.table.end(live, "deadline")
+    assert bench.terminals == [(live.number, "length")]
+
+
+async def test_the_engine_is_told_once_and_only_while_it_works_on_it() -> None:
+    bench = Bench()
+    early, late = bench.add(), bench.add()
+    bench.table.end(early, "cancelled")
+    bench.frame(finished=(done(late.number),))
+    bench.table.close(late, "length")
+    assert bench.cancels() == [Cancel(early.number, "cancelled")]
+
+
+async def test_first_token_leaves_the_queue_and_gaps_are_counted_by_sample() -> None:
+    bench = Bench()
+    live = bench.add(n=2)
+    assert (bench.table.queued_requests, bench.table.queued_prompt_tokens) == (1, 3)
+    bench.frame(TokenDelta(live.number, 0, [1]), TokenDelta(live.number, 1, [1]))
+    bench.at_ns += 500
+    bench.frame(TokenDelta(live.number, 0, [2, 3]))
+    assert (bench.table.queued_requests, bench.table.queued_prompt_tokens) == (0, 0)
+    assert bench.first_tokens == [live.number]
+    assert bench.gaps == [(500, 2)]
+
+
+async def test_a_request_that_never_got_a_token_leaves_the_queue_too() -> None:
+    bench = Bench()
+    bench.table.close(bench.add(), "cancelled")
+    assert (bench.table.queued_requests, bench.table.queued_prompt_tokens) == (0, 0)
+
+
+async def test_a_deadline_ends_the_request_and_frees_the_engine() -> None:
+    """Case G12: counted as deadline, not as cancel."""
+    bench = Bench()
+    live = bench.add(deadline_ns=bench.at_ns + 5_000_000)
+    with pytest.raises(GenerationEnded) as caught:
+        await asyncio.wait_for(live.stream.take(), 2)
+    assert caught.value.reason == "deadline"
+    assert bench.terminals == [(live.number, "deadline")]
+    assert bench.cancels() == [Cancel(live.number, "deadline")]
+
+
+async def test_a_closed_request_leaves_no_timer() -> None:
+    bench = Bench()
+    live = bench.add(deadline_ns=bench.at_ns + 60_000_000_000)
+    bench.table.close(live, "length")
+    assert live.timer is not None
+    assert live.timer.cancelled()
+
+
+async def test_a_reader_too_far_behind_is_ended_and_its_task_cancelled() -> None:
+    bench = Bench(buffer_tokens=3)
+    slow, other = bench.add(), bench.add()
+    writing = asyncio.create_task(asyncio.sleep(60))
+    slow.task = writing
+    bench.frame(TokenDelta(slow.number, 0, [1, 2, 3]), TokenDelta(other.number, 0, [1]))
+    assert bench.terminals == []
+    bench.frame(TokenDelta(slow.number, 0, [4]))
+    assert bench.terminals == [(slow.number, "slow_reader")]
+    assert bench.cancels() == [Cancel(slow.number, "slow_reader")]
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    assert slow.slow_reader
+    assert list(bench.table) == [other]
+
+
+async def test_the_bound_counts_bytes_too() -> None:
+    bench = Bench(buffer_bytes=100)
+    live = bench.add()
+    bench.frame(TokenDelta(live.number, 0, [1, 2, 3]))
+    assert bench.terminals == [(live.number, "slow_reader")]
+
+
+async def test_a_stalled_reader_is_found_by_the_sweep() -> None:
+    bench = Bench(stall_ns=1_000)
+    stalled, waiting = bench.add(), bench.add()
+    bench.frame(TokenDelta(stalled.number, 0, [1]))
+    await stalled.stream.take()
+    bench.at_ns += 1_000
+    bench.table.sweep()
+    assert bench.terminals == []
+    bench.at_ns += 1
+    bench.table.sweep()
+    assert bench.terminals == [(stalled.number, "slow_reader")]
+    assert list(bench.table) == [waiting]
+
+
+async def test_a_lost_engine_ends_only_what_it_still_owed() -> None:
+    bench = Bench()
+    whole, broken = bench.add(), bench.add()
+    bench.frame(TokenDelta(whole.number, 0, [1]), finished=(done(whole.number),))
+    assert bench.table.engine_lost("it died") == 1
+    assert bench.terminals == [(broken.number, "error")]
+    assert bench.cancels() == []
+    with pytest.raises(Unavailable, match="it died"):
+        await broken.stream.take()
+    assert (await whole.stream.take())[0].finished == done(whole.number)
+
+
+async def test_every_request_has_one_record_under_random_ends() -> None:
+    """Case G11: finished xor cancelled, and no counter off at the end."""
+    choose = random.Random(20)
+    for _ in range(300):
+        bench = Bench(buffer_tokens=8)
+        lives = [bench.add(n=choose.choice((1, 1, 3))) for _ in range(4)]
+        for _ in range(30):
+            live = choose.choice(lives)
+            sample = choose.randrange(len(live.sample_last_ns))
+            match choose.randrange(7):
+                case 0:
+                    bench.table.end(live, choose.choice(("deadline", "drained")))
+                case 1:
+                    bench.table.close(live, choose.choice(("cancelled", "length")))
+                case 2:
+                    bench.frame(finished=(done(live.number, sample),))
+                case 3:
+                    bench.table.engine_lost("gone")
+                case _:
+                    bench.frame(TokenDelta(live.number, sample, [1]))
+        bench.table.end_all("drained")
+        assert Counter(number for number, _ in bench.terminals) == Counter(live.number for live in lives)
+        assert len(bench.table) == bench.table.queued_requests == bench.table.queued_prompt_tokens == 0
+        assert len({cancel.number for cancel in bench.cancels()}) == len(bench.cancels())

@@ -1,0 +1,56 @@
+"""The table from our errors to statuses."""
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+from inflightd.daemon import errors
+from inflightd.daemon.rpc.errors import STATUS_OF_ENDED, status_code, status_details
+
+Code = grpc.StatusCode
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.InvalidRequest("f", 1, "r"), Code.INVALID_ARGUMENT),
+        (errors.Overloaded("full", 5), Code.RESOURCE_EXHAUSTED),
+        (errors.Unavailable("loading"), Code.UNAVAILABLE),
+        (errors.EngineError("dead"), Code.UNAVAILABLE),
+        (errors.PlanError("p", "budget", 1, "d"), Code.INTERNAL),
+        (errors.ConfigError("f", 1, "r"), Code.FAILED_PRECONDITION),
+        (errors.SwapRefused("generation", "d"), Code.ABORTED),
+        (errors.SwapRefused("busy", "d"), Code.ABORTED),
+        (errors.SwapRefused("options", "d"), Code.INVALID_ARGUMENT),
+        (errors.SwapRefused("unknown", "d"), Code.INVALID_ARGUMENT),
+        (errors.GenerationEnded("deadline", "d"), Code.DEADLINE_EXCEEDED),
+        (errors.GenerationEnded("drained", "d"), Code.UNAVAILABLE),
+        (errors.GenerationEnded("slow_reader", "d"), Code.RESOURCE_EXHAUSTED),
+        (errors.GenerationEnded("error", "d"), Code.INTERNAL),
+        (errors.GenerationEnded("cancelled", "d"), Code.CANCELLED),
+        (errors.InflightdError("?"), Code.INTERNAL),
+    ],
+)
+def test_each_error_has_its_status(error: errors.InflightdError, code: grpc.StatusCode) -> None:
+    assert status_code(error) is code
+
+
+def test_a_generation_that_ended_early_is_never_ok() -> None:
+    assert Code.OK not in STATUS_OF_ENDED.values()
+
+
+def test_a_bad_field_is_named_in_the_details() -> None:
+    (detail,) = status_details(errors.InvalidRequest("sampling.top_p", 2.0, "too much"))
+    assert isinstance(detail, error_details_pb2.BadRequest)
+    assert detail.field_violations[0].field == "sampling.top_p"
+
+
+def test_overload_says_when_to_come_again() -> None:
+    (detail,) = status_details(errors.Overloaded("full", 1500))
+    assert isinstance(detail, error_details_pb2.RetryInfo)
+    assert (detail.retry_delay.seconds, detail.retry_delay.nanos) == (1, 500_000_000)
+
+
+def test_a_refused_swap_carries_its_rule() -> None:
+    (detail,) = status_details(errors.SwapRefused("generation", "d"))
+    assert isinstance(detail, error_details_pb2.ErrorInfo)
+    assert detail.reason == "generation"
