@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -49,6 +50,8 @@ def serve(*options: str) -> Iterator[Daemon]:
         daemon = Daemon(f"unix:{folder}/grpc.sock", f"{folder}/admin.sock")
         log = Path(folder, "daemon.log")
         command = [INFLIGHTD, "serve", "--listen", daemon.target, "--admin-socket", daemon.admin, *options]
+        # A terminated benchmark unwinds too: the daemon must not be left behind.
+        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         with log.open("wb") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output)
         try:
@@ -65,3 +68,4 @@ def serve(*options: str) -> Iterator[Daemon]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            signal.signal(signal.SIGTERM, before)

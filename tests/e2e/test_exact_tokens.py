@@ -46,7 +46,9 @@ class Disturbed:
     def plan(self, view: View) -> Plan:
         if view.step in self.preempt_at_steps and view.running:
             first, *rest = view.running
-            return Plan(preempt=[(sequence, Preemption.RECOMPUTE) for sequence in rest] or [(first, Preemption.RECOMPUTE)])
+            return Plan(
+                preempt=[(sequence, Preemption.RECOMPUTE) for sequence in rest] or [(first, Preemption.RECOMPUTE)]
+            )
         return self.policy.plan(view)
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import queue
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,9 +40,15 @@ class Daemon:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    def wait_until(self, condition: object, timeout_s: float = 15) -> None:
+    def is_ready(self) -> bool:
+        """Whether the newest state in the log is "ready"; fails if the daemon has ended."""
+        assert self.process.poll() is None, f"the daemon ended with {self.process.returncode}: {self.log}"
+        states = [line["state"] for line in self.log if line.get("event") == "state"]
+        return bool(states) and states[-1] == "ready"
+
+    def wait_until(self, condition: Callable[[], bool], timeout_s: float = 15) -> None:
         deadline = time.monotonic() + timeout_s
-        while not condition():  # type: ignore[operator]
+        while not condition():
             assert time.monotonic() < deadline, "the condition did not come true in time"
             time.sleep(0.05)
 
@@ -55,22 +60,22 @@ class Daemon:
 
 
 @contextlib.contextmanager
-def running_daemon(*options: str, ready_timeout_s: float = 90) -> Iterator[Daemon]:
-    """``inflightd serve`` with `options` on a free port; ended and checked for orphans at the end."""
+def running_daemon(*options: str, wait: bool = True, ready_timeout_s: float = 90) -> Iterator[Daemon]:
+    """``inflightd serve`` with `options` on a free port, ready unless `wait` is False; stopped at the end."""
     with tempfile.TemporaryDirectory(prefix="inflightd-") as directory:
         admin = f"{directory}/admin.sock"
         command = [INFLIGHTD, "serve", "--listen", "127.0.0.1:0", "--admin-socket", admin, "--json", *options]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         daemon = Daemon(process, "", admin, Path(directory))
-        lines: queue.Queue[str | None] = queue.Queue()
-        readers = [
-            threading.Thread(target=_read_stdout, args=(process, lines), daemon=True),
-            threading.Thread(target=_read_log, args=(process, daemon.log), daemon=True),
-        ]
-        for reader in readers:
-            reader.start()
+        reader = threading.Thread(target=_read_log, args=(process, daemon.log), daemon=True)
+        reader.start()
         try:
-            _wait_for_ready(daemon, lines, ready_timeout_s)
+            assert process.stdout is not None
+            announced = process.stdout.readline()
+            assert announced, f"the daemon ended with {process.wait()}: {daemon.log}"
+            daemon.target = json.loads(announced)["listen"][0]
+            if wait:
+                daemon.wait_until(daemon.is_ready, ready_timeout_s)
             yield daemon
         finally:
             if process.poll() is None:
@@ -81,36 +86,11 @@ def running_daemon(*options: str, ready_timeout_s: float = 90) -> Iterator[Daemo
                     process.kill()
                     process.wait()
                     raise
-            for reader in readers:
-                reader.join(5)
+            reader.join(5)
             assert process.stdout is not None
             assert process.stderr is not None
             process.stdout.close()
             process.stderr.close()
-
-
-def _wait_for_ready(daemon: Daemon, lines: queue.Queue[str | None], timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        try:
-            line = lines.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            break
-        if line is None:
-            raise AssertionError(f"the daemon ended with {daemon.process.wait()}: {daemon.log}")
-        event = json.loads(line)
-        if event["event"] == "listening":
-            daemon.target = event["addresses"][0]
-        if event["event"] == "ready":
-            return
-    raise AssertionError(f"not ready after {timeout_s} s: {daemon.log}")
-
-
-def _read_stdout(process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
-    assert process.stdout is not None
-    for line in process.stdout:
-        lines.put(line)
-    lines.put(None)
 
 
 def _read_log(process: subprocess.Popen[str], log: list[dict[str, object]]) -> None:

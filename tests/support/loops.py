@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from inflightd.daemon.clock import VirtualClock
 from inflightd.daemon.core.loop import StepLoop
 from inflightd.daemon.core.sampling.params import SamplingParams
-from inflightd.daemon.core.wire import Cancel, Finished, Frame, PolicyFault, StepRecord, Submit
 from inflightd.daemon.core.sampling.state import SamplingState
+from inflightd.daemon.core.wire import Cancel, Finished, Frame, PolicyFault, StepRecord, Submit
 from inflightd.daemon.engines.scripted import ScriptedEngine, ScriptedOptions
 from inflightd.daemon.engines.scripts import Script, hashed, spoken
 from inflightd.daemon.engines.step_cost import StepCost

@@ -225,7 +225,7 @@ class App:
             await public.stop(0)
         await stopped
         for server in others:
-            await server.stop(0)
+            await server.stop(END_LIMIT_S)
 
 
 def run_app(config: Config, log_format: str, announce: Callable[[dict[str, Any]], None] | None) -> int:

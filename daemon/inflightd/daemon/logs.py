@@ -1,7 +1,7 @@
 """Logging: one JSON object per line, or readable lines on a terminal; standard library loggers go the same way.
 
-Context (`request_id`, `generation`, `step`) is bound with `structlog.contextvars`.  Prompts and outputs are logged
-only through `PromptLog`, which says nothing unless the configuration asks for them.
+`request_id` is bound with `structlog.contextvars`; `generation` and `step` are in `process_context`.
+Prompts and outputs are logged only through `PromptLog`, which says nothing unless the configuration asks for them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 LogFormat = Literal["json", "console"]
+
+# In every line of this process, whatever task writes it: the policy's generation and the last step.
+process_context: dict[str, object] = {}
 
 
 def resolve_log_format(log_format: str, stream: IO[str]) -> LogFormat:
@@ -37,8 +40,7 @@ def configure_logs(level: str, log_format: LogFormat, stream: IO[str] | None = N
     """Set up structlog and the root logger to write to `stream` (default: standard error).  May be called again."""
 
     def add_process(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        event.setdefault("process", process)
-        return event
+        return {"process": process, **process_context, **event}
 
     out = stream if stream is not None else sys.stderr
     shared: list[Processor] = [

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
-from inflightd.daemon.logs import PromptLog, configure_logs, get_logger, is_poller_noise, resolve_log_format
+
+from inflightd.daemon.logs import (
+    PromptLog,
+    configure_logs,
+    get_logger,
+    is_poller_noise,
+    process_context,
+    resolve_log_format,
+)
 
 
 @pytest.fixture
@@ -21,11 +29,13 @@ def lines() -> Iterator[io.StringIO]:
         root.removeHandler(handler)
     root.setLevel(before)
     structlog.contextvars.clear_contextvars()
+    process_context.clear()
     structlog.reset_defaults()
 
 
 def test_a_line_is_one_json_object_with_its_context(lines: io.StringIO) -> None:
-    structlog.contextvars.bind_contextvars(request_id="r\n1", generation=3, step=7)
+    structlog.contextvars.bind_contextvars(request_id="r\n1")
+    process_context.update(generation=3, step=7)
     get_logger("a.b").info("swapped", policy="p")
     (line,) = lines.getvalue().splitlines()
     entry = json.loads(line)

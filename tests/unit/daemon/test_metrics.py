@@ -15,9 +15,7 @@ def test_a_histogram_counts_cumulatively_and_a_bound_is_inside() -> None:
     for duration_ns in (1_000_000, 1_000_001, 10_000_000, 10_000_001):
         histogram.observe(duration_ns)
     histogram.observe(500, times=2)
-    samples = {
-        (sample.name, sample.labels.get("le")): sample.value for sample in histogram.family("x", "help").samples
-    }
+    samples = {(sample.name, sample.labels.get("le")): sample.value for sample in histogram.family("x", "help").samples}
     assert samples[("x_bucket", "0.001")] == 3
     assert samples[("x_bucket", "0.01")] == 5
     assert samples[("x_bucket", "+Inf")] == samples[("x_count", None)] == 6
@@ -39,8 +37,7 @@ def test_tokens_that_come_together_share_their_gap() -> None:
     metrics.token_gap(9_000_000, 3)
     assert metrics.itl.count == 3
     assert any(
-        sample.value == 3 and sample.labels.get("le") == "0.005"
-        for sample in metrics.itl.family("x", "").samples
+        sample.value == 3 and sample.labels.get("le") == "0.005" for sample in metrics.itl.family("x", "").samples
     )
 
 

@@ -38,7 +38,9 @@ class ScriptedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     script: Annotated[
         Literal["hashed", "echo", "tokens", "silent"],
-        Meta(description="What it emits: a hash of the text so far, the prompt over and over, given token ids, or none."),
+        Meta(
+            description="What it emits: a hash of the text so far, the prompt over and over, given token ids, or none."
+        ),
     ] = "hashed"
     token_ids: Annotated[list[Annotated[int, Meta(ge=0)]], Meta(description="The tokens of the script 'tokens'.")] = []
     eos_token_ids: Annotated[
@@ -66,7 +68,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     threads: Annotated[Count | None, Meta(description="CPU threads of the engine; default: all cores.")] = None
 
     # scheduling
-    scheduler: Annotated[str, Meta(description="Scheduler policy, or module:Class.", min_length=1)] = "throughput-max"
+    scheduler: Annotated[str, Meta(description="Scheduler policy: the name of an installed one.", min_length=1)] = (
+        "throughput-max"
+    )
     scheduler_options: Annotated[
         dict[str, OptionValue], Meta(description="An option of the policy, key=value.", extra={"flag": "--set"})
     ] = {}

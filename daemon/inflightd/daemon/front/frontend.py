@@ -22,7 +22,7 @@ from inflightd.daemon.front.starting import start_message
 from inflightd.daemon.front.swaps import Swaps
 from inflightd.daemon.front.text_api import SampleTextStream, Text
 from inflightd.daemon.front.validation import validate_request
-from inflightd.daemon.logs import PromptLog, get_logger
+from inflightd.daemon.logs import PromptLog, get_logger, process_context
 from inflightd.daemon.metrics import Metrics
 from inflightd.schedulers.options import OptionValue
 
@@ -239,6 +239,8 @@ class Frontend:
             case Frame():
                 self.requests.on_frame(event)
                 self.metrics.frame(event.state, event.step)
+                if event.step is not None:
+                    process_context["step"] = event.step.step
             case SwapDone():
                 self.swaps.on_done(event)
                 self._use_policy()
@@ -279,6 +281,7 @@ class Frontend:
 
     def _use_policy(self) -> None:
         self.metrics.use_policy(self.swaps.current.name, self.swaps.current.generation)
+        process_context["generation"] = self.swaps.current.generation
 
     def _warn_of_reservations(self, pool_tokens: int) -> None:
         fitting = pool_tokens // self.config.default_max_tokens
@@ -319,5 +322,4 @@ class Frontend:
             prompt_tokens=live.prompt_tokens,
             generated_tokens=live.generated_tokens,
             duration_ms=(now_ns - live.arrival_ns) // 1_000_000,
-            generation=self.swaps.current.generation,
         )

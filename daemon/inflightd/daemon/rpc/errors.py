@@ -79,7 +79,7 @@ def status_details(error: InflightdError) -> list[Message]:
 async def abort(context: grpc.aio.ServicerContext, error: InflightdError) -> NoReturn:
     """End the call with the status of `error`."""
     code, details = status_code(error), status_details(error)
-    trailing: tuple[tuple[str, bytes], ...] = ()
+    trailing: tuple[tuple[str, str | bytes], ...] = ()
     if details:
         packed = [any_pb2.Any() for _ in details]
         for target, detail in zip(packed, details, strict=True):

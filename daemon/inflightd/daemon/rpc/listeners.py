@@ -35,8 +35,11 @@ class UnixLock:
     def __init__(self, path: str) -> None:
         """Raises `ListenError`: another one holds it, or something that is no socket is at `path`."""
         self.path = path
-        Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
+            Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if os.stat(Path(path).parent).st_uid not in (0, os.geteuid()):
+                # In /tmp anybody could have made it, to own what we put there.
+                raise ListenError(f"unix:{path}", errno.EACCES, f"{Path(path).parent} belongs to another user")
             self._fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise ListenError(f"unix:{path}", error.errno or 0, f"lock file {path}.lock: {error.strerror}") from error
@@ -86,7 +89,8 @@ def check_tcp(address: Address) -> None:
             with socket.socket(family, kind, protocol) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
-                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                    # gRPC's [::] takes IPv4 too; any other IPv6 address does not.
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address.host != "::"))
                 probe.bind(where)
                 probe.listen(1)
         except OSError as error:

@@ -1,6 +1,7 @@
 """Listen addresses."""
 
 import pytest
+
 from inflightd.daemon.config.addresses import Address, default_admin_socket, parse_address
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+
 from inflightd.daemon.config import load_config
 from inflightd.daemon.config.catalog import config_fields
 from inflightd.daemon.config.options import config_options, flags_given
@@ -35,7 +36,9 @@ def test_defaults_make_a_configuration() -> None:
 
 
 def test_environment_wins_over_the_file_and_flags_win_over_both(tmp_path: Path) -> None:
-    toml = written(tmp_path, "engine = 'scripted'\nmax_batch_size = 1\nthreads = 1\nkv_blocks = 1\n[scripted]\nstep_ms = 1")
+    toml = written(
+        tmp_path, "engine = 'scripted'\nmax_batch_size = 1\nthreads = 1\nkv_blocks = 1\n[scripted]\nstep_ms = 1"
+    )
     environ = {"INFLIGHTD_THREADS": "2", "INFLIGHTD_KV_BLOCKS": "2", "INFLIGHTD_SCRIPTED_LOAD_MS": "2.5"}
     config = load_config(toml, environ, {"kv_blocks": "3"})
     assert (config.max_batch_size, config.threads, config.kv_blocks) == (1, 2, 3)

@@ -63,7 +63,9 @@ def test_a_resumed_sequence_whose_chunk_stops_one_token_short_goes_on_as_a_decod
     class OneShort(PreemptAt):
         def plan(self, view: View) -> Plan:
             plan = super().plan(view)
-            return Plan(prefill=[(s, n - 1 if s.generated_tokens else n) for s, n in plan.prefill], preempt=plan.preempt)
+            return Plan(
+                prefill=[(s, n - 1 if s.generated_tokens else n) for s, n in plan.prefill], preempt=plan.preempt
+            )
 
     under_test = make_loop(OneShort((4,)))
     under_test.submit(1, [3] * 13, max_tokens=20)

@@ -99,7 +99,9 @@ def test_a_wait_until_now_is_a_spin_and_refused(under_test: LoopUnderTest) -> No
 
 
 def test_a_sequence_that_is_named_with_more_tokens_than_blocks_is_refused() -> None:
-    under_test = make_loop(Written(lambda v: Plan(prefill=[(s, 64) for s in v.waiting["default"].by_arrival()])), blocks=6)
+    under_test = make_loop(
+        Written(lambda v: Plan(prefill=[(s, 64) for s in v.waiting["default"].by_arrival()])), blocks=6
+    )
     under_test.submit(1, [3] * 64)
     under_test.submit(2, [4] * 64)
     under_test.step()

@@ -51,9 +51,7 @@ def test_every_order_holds_each_waiter_once_in_its_order(waiters: list[tuple[str
     assert len(queue) == len(present)
     assert [w.number for w in queue.by_arrival()] == sorted(present)
     never = 1 << 63
-    by_deadline = sorted(
-        present.values(), key=lambda w: (never if w.deadline_ns is None else w.deadline_ns, w.number)
-    )
+    by_deadline = sorted(present.values(), key=lambda w: (never if w.deadline_ns is None else w.deadline_ns, w.number))
     assert [w.number for w in queue.by_deadline()] == [w.number for w in by_deadline]
     assert sorted(w.number for w in queue.by_tenant()) == sorted(present)
     for tenant in "abc":

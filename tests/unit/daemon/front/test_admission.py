@@ -1,6 +1,7 @@
 """What can never fit is refused at once, what is too long is clamped, what is too much now is told when to come."""
 
 import pytest
+
 from inflightd.daemon.core.sampling.params import SamplingParams
 from inflightd.daemon.errors import InvalidRequest, Overloaded
 from inflightd.daemon.front.admission import (
@@ -15,9 +16,7 @@ from inflightd.daemon.front.admission import (
 from inflightd.daemon.front.request import GenerateRequest, SamplingRequest, StoppingRequest, TextPrompt
 
 LIMIT = 100
-LIMITS = ModelLimits(
-    max_sequence_tokens=LIMIT, vocab_size=50, block_size_tokens=16, blocks_total=10, max_batch_size=4
-)
+LIMITS = ModelLimits(max_sequence_tokens=LIMIT, vocab_size=50, block_size_tokens=16, blocks_total=10, max_batch_size=4)
 
 
 def fitted(

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import pytest
+
 from inflightd.daemon.core.wire import (
     Cancel,
     ClassSettings,
@@ -89,7 +90,14 @@ def running(script: str) -> tuple[EngineLink, Told]:
     code = textwrap.dedent(PRELUDE) + textwrap.dedent(script)
 
     def command(fd: int) -> Sequence[str]:
-        return (sys.executable, "-S", "-c", "import sys; sys.path[:] = eval(sys.argv[2])\n" + code, str(fd), repr(sys.path))
+        return (
+            sys.executable,
+            "-S",
+            "-c",
+            "import sys; sys.path[:] = eval(sys.argv[2])\n" + code,
+            str(fd),
+            repr(sys.path),
+        )
 
     return EngineLink(START, told, command), told
 

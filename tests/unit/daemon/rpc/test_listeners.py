@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from inflightd.daemon.config import Address
 from inflightd.daemon.rpc.listeners import ListenError, UnixLock, check_tcp, socket_umask
 

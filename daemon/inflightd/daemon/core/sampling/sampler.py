@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,30 +17,13 @@ from inflightd.daemon.core.sampling.candidates import (
 from inflightd.daemon.core.sampling.choice import UNDECIDED, Settings, choose
 from inflightd.daemon.core.sampling.draws import uniforms
 from inflightd.daemon.core.sampling.edits import Edits, LogitEditor, edits_pending
+from inflightd.daemon.core.sampling.logits import Asked, LogitsView
+from inflightd.daemon.core.sampling.logprobs import token_logprobs
 from inflightd.daemon.core.sampling.params import GREEDY_BELOW_TEMPERATURE, SamplingParams
 from inflightd.daemon.core.sampling.state import SamplingState
+from inflightd.daemon.core.sampling.whole_row import from_whole_row
 from inflightd.daemon.engines.api import Draw, TokenLogprobs
 from inflightd.daemon.errors import EngineError
-
-Asked = tuple[int, int, Draw]  # (sampled row, candidate row or -1, draw)
-
-
-class LogitsView(Protocol):
-    """One step's logits as the engine has them: R sampled rows of a vocabulary of V, Q of them with candidates."""
-
-    @property
-    def greedy(self) -> NDArray[np.int32]: ...  # [R] argmax
-    @property
-    def top_values(self) -> NDArray[np.float32]: ...  # [Q, K] the K greatest raw logits, descending; K = V: all
-    @property
-    def top_ids(self) -> NDArray[np.int32]: ...  # [Q, K] any order among equals
-    @property
-    def lse(self) -> NDArray[np.floating]: ...  # [Q] logsumexp of the raw logits; read for log probabilities only
-    @property
-    def lse_t(self) -> NDArray[np.floating]: ...  # [Q] the same of logits * inverse_temperature(state); float32 will do
-    def full_row(self, row: int) -> NDArray[np.float32]:
-        """[V] raw logits of sampled row `row`, best a view: it is read for every draw with edits."""
-        ...
 
 
 def is_greedy(params: SamplingParams) -> bool:
@@ -92,7 +74,7 @@ class Sampler:
         wanting = [index for index in asked if draws[index][2].state.params.logprobs is not None]
         if not wanting:
             return tokens, None
-        return tokens, _logprobs(draws, wanting, logits, ids, certain, tokens)
+        return tokens, token_logprobs(draws, wanting, logits, ids, certain, tokens)
 
     def _draw_tokens(
         self,
@@ -167,38 +149,10 @@ class Sampler:
         for at, (index, choice) in enumerate(zip(which, chosen.tolist(), strict=True)):
             if choice == UNDECIDED:
                 row = logits.full_row(draws[index][0])
-                tokens[index] = from_whole_row(row, changes.get(index), settings.only(at))
+                mass = float(candidates.mass[at]), float(candidates.mass_error[at])
+                tokens[index] = from_whole_row(row, changes.get(index), settings.only(at), mass)
             else:
                 tokens[index] = found[at]
-
-
-def from_whole_row(logits: NDArray[np.float32], edits: Edits | None, settings: Settings) -> int:
-    """The token of one draw from all logits [V] of its row, exact in float64."""
-    values: NDArray[np.floating] = logits
-    if edits is not None:
-        values = logits.astype(np.float64)
-        values[edits.ids] = edits.after
-    ordered = np.sort(values)[::-1]
-    if np.isneginf(ordered[0]):
-        return int(logits.argmax())
-    everything, zero = np.array([len(ordered)]), np.zeros(1)
-    candidates = Candidates(
-        values=ordered[None].astype(np.float64),
-        ids=np.zeros((1, 0), np.int64),  # only the values were sorted, which is faster; see below
-        listed=everything,
-        certain=everything,
-        outside=np.zeros(1, np.int64),
-        mass=zero,
-        mass_error=zero,
-    )
-    choice = choose(candidates, settings)
-    index = int(choice[0])
-    if index == UNDECIDED:
-        raise EngineError("the model's logits hold NaN or infinity")
-    # The id is that of the n-th of the tokens equal to the chosen one.
-    value = ordered[index]
-    equals_before = index - int(np.count_nonzero(ordered > value))
-    return int(np.flatnonzero(values == value)[equals_before])
 
 
 def _settings(draws: Sequence[Draw]) -> Settings:
@@ -219,37 +173,3 @@ def _settings(draws: Sequence[Draw]) -> Settings:
         settings.top_k[greedy] = 1
         settings.uniform[greedy] = 0.0
     return settings
-
-
-def _logprobs(
-    draws: Sequence[Asked],
-    wanting: Sequence[int],
-    logits: LogitsView,
-    ids: NDArray[np.int64],
-    certain: NDArray[np.int64],
-    tokens: Sequence[int],
-) -> list[TokenLogprobs | None]:
-    """Natural logarithms of the model's own probabilities: before edits, temperature and truncation."""
-    answer: list[TokenLogprobs | None] = [None] * len(draws)
-    rows = np.array([draws[index][1] for index in wanting])
-    counts = [draws[index][2].state.params.logprobs or 0 for index in wanting]
-    most = min(max(counts), ids.shape[1])
-    lse = logits.lse[rows].astype(np.float64)
-    top_ids = ids[rows, :most].tolist()
-    top_logprobs = (logits.top_values[rows, :most] - lse[:, None]).tolist()
-    place = ids[rows] == np.array([tokens[index] for index in wanting])[:, None]
-    found = place.any(axis=1).tolist()
-    places = place.argmax(axis=1)
-    own = (logits.top_values[rows, places] - lse).tolist()
-    known = certain[rows].tolist()
-    for at, index in enumerate(wanting):
-        token, count = tokens[index], counts[at]
-        first_ids, first_logprobs = top_ids[at][:count], top_logprobs[at][:count]
-        if not found[at] or count > known[at]:
-            row = logits.full_row(draws[index][0]).astype(np.float64)
-            own[at] = float(row[token] - lse[at])
-            if count > known[at]:
-                first = np.argsort(-row, kind="stable")[:count]
-                first_ids, first_logprobs = first.tolist(), (row[first] - lse[at]).tolist()
-        answer[index] = TokenLogprobs(token, own[at], first_ids, first_logprobs)
-    return answer

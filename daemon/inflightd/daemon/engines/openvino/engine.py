@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from typing import Any
 
 import openvino as ov
 
 from inflightd.daemon.core.sampling.sampler import Sampler
-from inflightd.daemon.engines.api import EngineInfo, StepBatch, StepResult
+from inflightd.daemon.engines.api import EngineInfo, Progress, StepBatch, StepResult
 from inflightd.daemon.engines.openvino.candidates import Normaliser, StepLogits
 from inflightd.daemon.engines.openvino.check import check_openvino
 from inflightd.daemon.engines.openvino.graph import LOGITS, MAXIMA, TOKEN, build_llama, build_normaliser
@@ -23,8 +22,6 @@ from inflightd.daemon.errors import ConfigError, EngineError
 from inflightd.daemon.models.gguf_file import ModelMetadata, read_gguf
 from inflightd.daemon.models.weights import load_weights
 
-Progress = Callable[[str, float], None]
-
 
 def load(options: OpenVinoOptions, progress: Progress = lambda stage, fraction: None) -> OpenVinoEngine:
     """Load the model and run its usual shapes once.  `progress` gets a stage and a fraction that never falls.
@@ -34,11 +31,12 @@ def load(options: OpenVinoOptions, progress: Progress = lambda stage, fraction: 
     check_openvino()
     if options.source.kind != "gguf":
         raise ConfigError("model", str(options.source.path), "the openvino engine runs GGUF files only")
+    precision, kv_dtype = resolve_dtypes(options.precision, options.kv_dtype)
+    threads = options.threads or len(os.sched_getaffinity(0))
     progress("read", 0.0)
     gguf = read_gguf(options.source.path)
     arrays = load_weights(gguf, options.weights_cache, lambda done: progress("weights", 0.6 * done))
     progress("compile", 0.6)
-    precision, kv_dtype, threads = _resolve(options)
     try:
         compiled, normaliser = _compile(gguf.model, arrays, precision, kv_dtype, threads)
     except RuntimeError as error:
@@ -50,17 +48,16 @@ def load(options: OpenVinoOptions, progress: Progress = lambda stage, fraction: 
     return engine
 
 
-def _resolve(options: OpenVinoOptions) -> tuple[Precision, KvDtype, int]:
-    """The options with the machine's defaults filled in."""
+def resolve_dtypes(precision: Precision | None, kv_dtype: KvDtype | None) -> tuple[Precision, KvDtype]:
+    """The machine's defaults filled in.  Raises ConfigError for what this CPU or the plugin cannot do."""
     capable = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    asked_f32 = options.precision is None and options.kv_dtype == "f32"
-    precision: Precision = options.precision or ("bf16" if capable and not asked_f32 else "f32")
+    if precision is None:
+        precision = "bf16" if capable and kv_dtype != "f32" else "f32"
     if precision == "bf16" and not capable:
         raise ConfigError("precision", "bf16", "this CPU has no bf16 instructions; use f32")
-    kv_dtype = options.kv_dtype or precision
-    if kv_dtype not in (precision, "u8"):
+    if kv_dtype not in (None, precision, "u8"):
         raise ConfigError("kv_dtype", kv_dtype, f"with precision {precision} the engine can use {precision} or u8")
-    return precision, kv_dtype, options.threads or len(os.sched_getaffinity(0))
+    return precision, kv_dtype or precision
 
 
 def _compile(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from inflightd.daemon.core.sampling import sampler as sampler_module
+from inflightd.daemon.core.sampling import whole_row
 from inflightd.daemon.core.sampling.array_logits import ArrayLogits
 from inflightd.daemon.core.sampling.draws import uniform, uniforms
 from inflightd.daemon.core.sampling.params import SamplingParams
@@ -148,8 +149,9 @@ def test_the_uniform_lies_in_the_interval_of_the_token_drawn(row: NDArray[np.flo
     ],
 )
 def test_a_large_vocabulary_gives_the_reference_tokens_and_an_inexact_logsumexp_changes_none(
-    extra: dict[str, Any],
+    extra: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(whole_row, "PREFIX_TOKENS", 600)
     vocab_size, count = 4000, 100
     random = np.random.default_rng(5)
     values = bf16((random.gumbel(0, 1.5, (count, vocab_size)) + 10).astype(np.float32))
