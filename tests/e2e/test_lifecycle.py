@@ -84,7 +84,7 @@ async def test_no_engine_outlives_its_front(step_ms: str) -> None:
         deadline = time.monotonic() + 2
         while is_alive(pid):
             assert time.monotonic() < deadline, "the engine process is still there"
-            time.sleep(0.02)
+            await asyncio.sleep(0.02)
 
 
 async def test_sigterm_lets_streams_finish_and_exits_with_0() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -161,13 +160,12 @@ async def test_a_killed_client_frees_its_blocks(daemon: Daemon, admin: AsyncAdmi
         "4000",
         "--json",
     ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     assert process.stdout is not None
     for _ in range(4):
-        assert json.loads(process.stdout.readline())["token_ids"]
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+        assert json.loads(await process.stdout.readline())["token_ids"]
+    process.kill()
+    await process.wait()
     await wait_for_all_blocks(admin)
 
 

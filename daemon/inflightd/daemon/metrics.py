@@ -66,7 +66,7 @@ class Metrics(Collector):
         self.waiting_reasons: dict[str, str] = {}
         self.in_flight = 0
         self.ttft = Histogram()
-        self.itl = Histogram()
+        self.itl = Histogram()  # the request table observes token gaps itself
         self.e2e = Histogram()
         self.queue = Histogram()
         self.step = Histogram()
@@ -81,10 +81,6 @@ class Metrics(Collector):
 
     def first_token(self, live: LiveRequest, now_ns: int) -> None:
         self.ttft.observe(now_ns - live.arrival_ns)
-
-    def token_gap(self, gap_ns: int, tokens: int) -> None:
-        """`tokens` tokens came together, `gap_ns` after the one before them."""
-        self.itl.observe(gap_ns // tokens, tokens)
 
     def terminal(self, live: LiveRequest, reason: str, now_ns: int) -> None:
         self.finished[reason] += 1

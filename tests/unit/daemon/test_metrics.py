@@ -32,15 +32,6 @@ def test_counters_go_on_rising_when_the_engine_starts_again() -> None:
     assert metrics.engine_restarts == 1
 
 
-def test_tokens_that_come_together_share_their_gap() -> None:
-    metrics = Metrics()
-    metrics.token_gap(9_000_000, 3)
-    assert metrics.itl.count == 3
-    assert any(
-        sample.value == 3 and sample.labels.get("le") == "0.005" for sample in metrics.itl.family("x", "").samples
-    )
-
-
 def test_the_endpoint_shows_them() -> None:
     metrics = Metrics()
     metrics.finished["length"] += 1

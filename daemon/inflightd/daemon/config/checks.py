@@ -13,6 +13,8 @@ _CLASS_NAME = re.compile(r"^[a-z][a-z0-9_-]{0,62}$")
 
 def check_config(config: Config) -> None:
     """Raises `ConfigError` for the first contradiction."""
+    if config.engine == "tensorrt_llm":
+        raise ConfigError("engine", config.engine, "this version has no host for it yet: use openvino or scripted")
     if config.kv_blocks is not None and config.kv_memory is not None:
         raise ConfigError("kv_memory", config.kv_memory, f"kv_blocks = {config.kv_blocks} is set too: give one of them")
     if config.max_num_tokens < config.max_batch_size:

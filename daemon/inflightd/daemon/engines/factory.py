@@ -23,4 +23,4 @@ def load_engine(start: Start, progress: Progress) -> StepEngine:
         from inflightd.daemon.engines.scripted import launch as launch_scripted
 
         return launch_scripted(start, progress)
-    raise ConfigError("engine", start.engine, "this version has no host for it; use openvino or scripted")
+    raise ConfigError("engine", start.engine, "this version has no host for it yet: use openvino or scripted")

@@ -153,8 +153,10 @@ class EngineLink:
     def _on_event(self, event: Event) -> None:
         match event:
             case Loading():
+                # A line per stage and tenth: an engine may report every tensor.
+                if event.stage != self.loading.stage or int(event.fraction * 10) > int(self.loading.fraction * 10):
+                    _log.info("engine_loading", stage=event.stage, fraction=round(event.fraction, 3))
                 self.loading = event
-                _log.info("engine_loading", stage=event.stage, fraction=round(event.fraction, 3))
             case Ready():
                 self._set_state(EngineState.READY)
                 self._events.on_engine_ready(event)

@@ -69,7 +69,7 @@ class Frontend:
         self.requests = RequestTable(
             self.link.send,
             self,
-            metrics.token_gap,
+            metrics.itl.observe,
             now_ns,
             buffer_tokens=config.stream_buffer_tokens,
             buffer_bytes=config.stream_buffer_tokens * STREAM_BYTES_PER_TOKEN,

@@ -83,7 +83,7 @@ class RequestTable:
         buffer_bytes: int,
         stall_ns: int,
     ) -> None:
-        """token_gap: told (nanoseconds, tokens) for each delta but a sample's first."""
+        """token_gap: told (nanoseconds from token to token, tokens) for each delta but a sample's first."""
         self._send = send
         self._observer = observer
         self._token_gap = token_gap
@@ -132,7 +132,8 @@ class RequestTable:
                 self._started(live, now_ns)
             last_ns = live.sample_last_ns[delta.sample]
             if last_ns:
-                self._token_gap(now_ns - last_ns, tokens)
+                gap_ns = now_ns - last_ns
+                self._token_gap(gap_ns if tokens == 1 else gap_ns // tokens, tokens)
             live.sample_last_ns[delta.sample] = live.last_token_ns = now_ns
             stream = live.stream
             stream.push(delta)

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from inflightd.daemon.core.wire import Finished, TokenDelta
 from inflightd.daemon.engines.api import TokenLogprobs
 
-# What a token and a log probability cost in this process's memory, roughly.
-TOKEN_BYTES = 40
+# What a log probability costs in this process's memory, roughly.
 LOGPROB_BYTES = 160
 
 
@@ -18,9 +17,9 @@ class SampleTokens:
 
     __slots__ = ("_own", "finished", "logprobs", "token_ids")
 
-    def __init__(self) -> None:
-        self.token_ids: list[int] = []
-        self.logprobs: list[TokenLogprobs] | None = None
+    def __init__(self, token_ids: list[int], logprobs: list[TokenLogprobs] | None) -> None:
+        self.token_ids = token_ids
+        self.logprobs = logprobs
         self.finished: Finished | None = None
         self._own = False  # the lists are ours to change, not a frame's
 
@@ -53,25 +52,27 @@ class TokenStream:
         self._error: Exception | None = None
         self._busy_since_ns = 0  # when the reader last went off with tokens; 0: it is waiting or never came
         self.buffered_tokens = 0
-        self.buffered_bytes = 0
+        self.buffered_bytes = 0  # of log probabilities
 
     def push(self, delta: TokenDelta) -> None:
+        token_ids, logprobs = delta.token_ids, delta.logprobs
         pending = self._pending.get(delta.sample)
         if pending is None:
-            pending = self._pending[delta.sample] = SampleTokens()
-            pending.token_ids = delta.token_ids
-            pending.logprobs = delta.logprobs
+            self._pending[delta.sample] = SampleTokens(token_ids, logprobs)
         else:
             pending.merge(delta)
-        self.buffered_tokens += len(delta.token_ids)
-        self.buffered_bytes += TOKEN_BYTES * len(delta.token_ids)
-        if delta.logprobs is not None:
-            self.buffered_bytes += sum(LOGPROB_BYTES * (1 + len(entry.top_ids)) for entry in delta.logprobs)
-        self._wake()
+        self.buffered_tokens += len(token_ids)
+        if logprobs is not None:
+            self.buffered_bytes += sum(LOGPROB_BYTES * (1 + len(entry.top_ids)) for entry in logprobs)
+        if self._waiter is not None:
+            self._wake()
 
     def finish(self, finished: Finished) -> None:
         """The sample's terminal record, after its last tokens."""
-        self._pending.setdefault(finished.sample, SampleTokens()).finished = finished
+        pending = self._pending.get(finished.sample)
+        if pending is None:
+            pending = self._pending[finished.sample] = SampleTokens([], None)
+        pending.finished = finished
         self._wake()
 
     def fail(self, error: Exception) -> None:
@@ -91,10 +92,7 @@ class TokenStream:
                 raise self._error
             self._busy_since_ns = 0
             self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+            await self._waiter
             if not self._pending:
                 assert self._error is not None, "woken by nothing"
                 raise self._error
@@ -104,5 +102,6 @@ class TokenStream:
         return taken
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)

@@ -8,6 +8,7 @@ import pytest
 
 from inflightd.daemon.core.sampling.params import SamplingParams
 from inflightd.daemon.core.wire import Cancel, Command, Finished, Frame, LoopState, Submit, TokenDelta
+from inflightd.daemon.engines.api import TokenLogprobs
 from inflightd.daemon.errors import GenerationEnded, Unavailable
 from inflightd.daemon.front.requests import LiveRequest, RequestTable
 
@@ -97,7 +98,7 @@ async def test_first_token_leaves_the_queue_and_gaps_are_counted_by_sample() -> 
     bench.frame(TokenDelta(live.number, 0, [2, 3]))
     assert (bench.table.queued_requests, bench.table.queued_prompt_tokens) == (0, 0)
     assert bench.first_tokens == [live.number]
-    assert bench.gaps == [(500, 2)]
+    assert bench.gaps == [(250, 2)], "tokens that come together share their gap"
 
 
 async def test_a_request_that_never_got_a_token_leaves_the_queue_too() -> None:
@@ -144,7 +145,7 @@ async def test_a_reader_too_far_behind_is_ended_and_its_task_cancelled() -> None
 async def test_the_bound_counts_bytes_too() -> None:
     bench = Bench(buffer_bytes=100)
     live = bench.add()
-    bench.frame(TokenDelta(live.number, 0, [1, 2, 3]))
+    bench.frame(TokenDelta(live.number, 0, [1], [TokenLogprobs(1, -1.0, [], [])]))
     assert bench.terminals == [(live.number, "slow_reader")]
 
 
