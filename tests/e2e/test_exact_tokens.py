@@ -10,13 +10,12 @@ from itertools import cycle
 
 import pytest
 
-from inflightd.daemon.clock import MonotonicClock
-from inflightd.daemon.core.loop import StepLoop
 from inflightd.daemon.engines.openvino.engine import OpenVinoEngine
-from inflightd.schedulers.api import Limits, Plan, Policy, Preemption, ServiceClass, View
+from inflightd.schedulers.api import Plan, Policy, Preemption, View
 from inflightd.schedulers.registry import build
 from tests.reference.llama import ReferenceLlama
 from tests.support.loops import LoopUnderTest
+from tests.support.real_engine import real_loop
 
 pytestmark = pytest.mark.model
 
@@ -62,16 +61,8 @@ def run(
     swaps: tuple[Policy, ...] = (),
 ) -> LoopUnderTest:
     """Greedy requests 0..n-1 for `prompts`, and `others` that sample, from one step loop on the real engine."""
-    info = engine.info
-    limits = Limits(
-        max_batch_size=32,
-        max_num_tokens=max_num_tokens,
-        block_size_tokens=info.block_size_tokens,
-        max_sequence_tokens=info.blocks_total * info.block_size_tokens,
-    )
-    clock = MonotonicClock()
-    loop = StepLoop(engine, policy, clock=clock, limits=limits, classes={"default": ServiceClass("default")})
-    under_test = LoopUnderTest(loop, clock)  # type: ignore[arg-type]
+    under_test = real_loop(engine, policy, max_num_tokens=max_num_tokens)
+    loop = under_test.loop
     for number, prompt_ids in enumerate(prompts):
         under_test.submit(number, prompt_ids, max_tokens=OUTPUT_TOKENS, temperature=0.0, ignore_eos=True)
     for number in range(others):
@@ -130,11 +121,7 @@ def test_a_seeded_request_is_the_same_alone_among_others_and_preempted(exact_eng
     """Case E14."""
 
     def answer(policy: Policy, others: int) -> list[int]:
-        info = exact_engine.info
-        limits = Limits(32, 256, info.block_size_tokens, info.blocks_total * info.block_size_tokens)
-        clock = MonotonicClock()
-        loop = StepLoop(exact_engine, policy, clock=clock, limits=limits, classes={"default": ServiceClass("default")})
-        under_test = LoopUnderTest(loop, clock)  # type: ignore[arg-type]
+        under_test = real_loop(exact_engine, policy)
         under_test.submit(0, list(PROMPTS[1]), max_tokens=32, temperature=1.0, top_p=0.9, seed=1234, ignore_eos=True)
         for number in range(1, 1 + others):
             under_test.submit(number, list(PROMPTS[number % 5]), max_tokens=30, temperature=1.0, seed=number)

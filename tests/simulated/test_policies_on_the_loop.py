@@ -54,7 +54,7 @@ class RandomLoad:
         if self.under_test.loop.has_work:
             self.under_test.step()
             if (wake_ns := self.under_test.loop.wake_ns) is not None:
-                self.under_test.clock.advance_to_ns(wake_ns)
+                self.under_test.clock.sleep_ns(wake_ns - self.under_test.clock.now_ns())
 
     def check(self) -> None:
         """Exactly one end for each sample; all tokens, in order, of those that were not cancelled."""

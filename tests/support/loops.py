@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from inflightd.daemon.clock import VirtualClock
+from inflightd.daemon.clock import Clock, VirtualClock
 from inflightd.daemon.core.loop import StepLoop
 from inflightd.daemon.core.sampling.params import SamplingParams
 from inflightd.daemon.core.sampling.state import SamplingState
@@ -25,7 +25,7 @@ class LoopUnderTest:
     """Collects what the loop says; `check` verifies its books after every step."""
 
     loop: StepLoop
-    clock: VirtualClock
+    clock: Clock
     tokens: dict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
     finished: dict[tuple[int, int], Finished] = field(default_factory=dict)
     records: list[StepRecord] = field(default_factory=list)
@@ -77,7 +77,7 @@ class LoopUnderTest:
                 break
             self.step()
             if self.loop.wake_ns is not None:
-                self.clock.advance_to_ns(self.loop.wake_ns)
+                self.clock.sleep_ns(self.loop.wake_ns - self.clock.now_ns())
         assert not self.loop.has_work, f"not finished after {max_steps} steps"
         if frame := self.loop.report():
             self.take(frame)

@@ -2,6 +2,7 @@
 
 import ast
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -102,7 +103,7 @@ def test_an_unknown_variable_of_our_prefix_is_an_error_but_not_those_of_the_clie
         ({"scheduler_options": ["novalue"]}, "scheduler_options"),
     ],
 )
-def test_fields_that_contradict_each_other_are_refused(flags: dict[str, object], field: str) -> None:
+def test_fields_that_contradict_each_other_are_refused(flags: dict[str, Any], field: str) -> None:
     assert refused(**flags).field == field
 
 

@@ -1,6 +1,7 @@
 """Ranges of a request (case E07): NaN, infinities and what lies outside name their field."""
 
 import math
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,10 @@ def request(**parts: object) -> GenerateRequest:
     return GenerateRequest(**{"prompt": TextPrompt("x"), "arrival_ns": 0, **parts})  # type: ignore[arg-type]
 
 
+def sampled(field: str, value: Any) -> SamplingRequest:
+    return SamplingRequest(**{field: value})
+
+
 def refused_field(bad: GenerateRequest) -> str:
     with pytest.raises(InvalidRequest) as caught:
         validate_request(bad)
@@ -36,7 +41,7 @@ def refused_field(bad: GenerateRequest) -> str:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e30, -1e30])
 def test_what_is_no_number_in_range_names_its_field(field: str, value: float) -> None:
     """Case E07."""
-    assert refused_field(request(sampling=SamplingRequest(**{field: value}))) == f"sampling.{field}"
+    assert refused_field(request(sampling=sampled(field, value))) == f"sampling.{field}"
 
 
 @pytest.mark.parametrize(
@@ -63,7 +68,7 @@ def test_what_is_no_number_in_range_names_its_field(field: str, value: float) ->
     ],
 )
 def test_just_outside_is_refused(field: str, value: float) -> None:
-    assert refused_field(request(sampling=SamplingRequest(**{field: value}))) == f"sampling.{field}"
+    assert refused_field(request(sampling=sampled(field, value))) == f"sampling.{field}"
 
 
 @pytest.mark.parametrize(
@@ -87,12 +92,12 @@ def test_just_outside_is_refused(field: str, value: float) -> None:
     ],
 )
 def test_just_inside_is_taken_as_it_is(field: str, value: float) -> None:
-    assert getattr(validate_request(request(sampling=SamplingRequest(**{field: value}))).sampling, field) == value
+    assert getattr(validate_request(request(sampling=sampled(field, value))).sampling, field) == value
 
 
 @pytest.mark.parametrize("field", ["temperature", "min_p", "presence_penalty", "frequency_penalty"])
 def test_minus_zero_becomes_zero(field: str) -> None:
-    value = getattr(validate_request(request(sampling=SamplingRequest(**{field: -0.0}))).sampling, field)
+    value = getattr(validate_request(request(sampling=sampled(field, -0.0))).sampling, field)
     assert math.copysign(1, value) == 1
 
 

@@ -116,7 +116,7 @@ async def test_a_refused_swap_changes_nothing(
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await daemon.control.SwapScheduler(request_)
     assert caught.value.code() is code
-    assert word in caught.value.details()
+    assert word in str(caught.value.details())
     assert (await daemon.control.Status(cpb.StatusRequest())).scheduler == before
 
 

@@ -1,6 +1,7 @@
 """Messages to records: absent fields are defaults, present ones are taken, what cannot be meant is refused."""
 
 import time
+from typing import Any
 
 import pytest
 
@@ -33,8 +34,9 @@ class Call:
         return self._remaining_s
 
 
-def converted(message: pb.GenerateRequest, remaining_s: float | None = None):  # type: ignore[no-untyped-def]
-    return generate_request(message, Call(remaining_s))  # type: ignore[arg-type]
+def converted(message: pb.GenerateRequest, remaining_s: float | None = None) -> Any:
+    call: Any = Call(remaining_s)
+    return generate_request(message, call)
 
 
 def test_absent_fields_are_the_defaults() -> None:

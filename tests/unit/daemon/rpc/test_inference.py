@@ -32,7 +32,7 @@ async def settled(daemon: Any) -> None:
             await asyncio.sleep(0.01)
 
 
-async def failure(call: Awaitable[Any]) -> grpc.aio.AioRpcError:
+async def failure(call: Awaitable[Any]) -> Any:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call
     return caught.value
@@ -202,7 +202,7 @@ async def test_a_full_queue_says_when_to_come_again(start: Callable[..., Awaitab
     await daemon.until_serving()
     calls = [daemon.inference.GenerateOnce(asked(2)) for _ in range(3)]
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
-    errors = [each for each in outcomes if isinstance(each, grpc.aio.AioRpcError)]
+    errors: list[Any] = [each for each in outcomes if isinstance(each, grpc.aio.AioRpcError)]
     assert len(errors) == 2
     for error in errors:
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -217,7 +217,7 @@ async def test_a_stalled_reader_is_ended_and_harms_nobody(start: Callable[..., A
     # A connection of its own with a small window, which is soon full.
     options = [("grpc.default_authority", "localhost"), ("grpc.http2.bdp_probe", 0)]
     async with grpc.aio.insecure_channel(daemon.app._config.listen[0], options=options) as channel:
-        slow = InferenceStub(channel).Generate(asked(4000, output=pb.OutputOptions(logprobs=20)))
+        slow: Any = InferenceStub(channel).Generate(asked(4000, output=pb.OutputOptions(logprobs=20)))
         await slow.read()
         async with asyncio.timeout(15):
             while not daemon.app._front.metrics.finished["slow_reader"]:
