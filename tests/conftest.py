@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from inflightd.daemon.models.catalog import CATALOG
 from inflightd.daemon.models.pull import pull
+
+if TYPE_CHECKING:
+    from inflightd.daemon.engines.openvino.engine import OpenVinoEngine
+    from tests.reference.llama import ReferenceLlama
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +23,27 @@ def model_path() -> Path:
     if given := os.environ.get("INFLIGHTD_TEST_MODEL"):
         return Path(given)
     return pull(CATALOG["smollm2-135m-instruct"])
+
+
+@pytest.fixture(scope="session")
+def exact_engine(model_path: Path) -> Iterator[OpenVinoEngine]:
+    """float32 arithmetic and float32 KV: what equality may be asked of.  One for the suite: loading it is slow."""
+    from inflightd.daemon.engines.openvino.engine import load
+    from inflightd.daemon.engines.openvino.options import OpenVinoOptions
+    from inflightd.daemon.models.source import ModelSource
+
+    source = ModelSource("gguf", model_path, "smollm2")
+    options = OpenVinoOptions(
+        source=source, num_blocks=128, precision="f32", kv_dtype="f32", max_num_tokens=128, max_batch_size=32
+    )
+    engine = load(options)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="session")
+def reference(model_path: Path) -> ReferenceLlama:
+    """A plain NumPy forward pass of the same weights."""
+    from tests.reference.llama import ReferenceLlama
+
+    return ReferenceLlama(model_path)

@@ -5,8 +5,9 @@ The expected tokens come from a NumPy forward pass without cache or batch over t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import cycle
+from typing import Any, ClassVar
 
 import pytest
 
@@ -36,11 +37,8 @@ class Disturbed:
 
     policy: Policy
     preempt_at_steps: tuple[int, ...]
-    name: str = field(init=False)
-    Options = object
-
-    def __post_init__(self) -> None:
-        self.name = self.policy.name
+    name: ClassVar[str] = "disturbed"
+    Options: ClassVar[type[Any]] = object
 
     def plan(self, view: View) -> Plan:
         if view.step in self.preempt_at_steps and view.running:

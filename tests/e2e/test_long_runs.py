@@ -6,6 +6,8 @@ lies in the token's interval of the cumulative distribution, give or take 1e-4.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from inflightd.daemon.core.sampling.draws import uniform
@@ -48,14 +50,14 @@ def test_greedy_tokens_are_the_references_choice_or_as_good(
     ],
 )
 def test_sampled_tokens_are_those_of_their_keyed_random_numbers(
-    exact_engine: OpenVinoEngine, reference: ReferenceLlama, sampling: dict[str, float]
+    exact_engine: OpenVinoEngine, reference: ReferenceLlama, sampling: dict[str, Any]
 ) -> None:
     seed, n = 99, 2
     under_test = real_loop(exact_engine, build("throughput-max", {}))
     under_test.submit(0, PROMPT, max_tokens=OUTPUT_TOKENS // 2, seed=seed, n=n, ignore_eos=True, **sampling)
     under_test.submit(1, PROMPT * 3, max_tokens=60, temperature=1.0, ignore_eos=True)
     under_test.run()
-    params = SamplingParams(max_tokens=OUTPUT_TOKENS // 2, seed=seed, n=n, ignore_eos=True, **sampling)  # type: ignore[arg-type]
+    params = SamplingParams(max_tokens=OUTPUT_TOKENS // 2, seed=seed, n=n, ignore_eos=True, **sampling)
     for sample in range(n):
         tokens = under_test.tokens[0, sample]
         logits = reference.logits([*PROMPT, *tokens])[len(PROMPT) - 1 : -1]

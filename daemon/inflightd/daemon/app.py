@@ -16,7 +16,7 @@ from inflightd.daemon.config import Address, Config, parse_address
 from inflightd.daemon.core.wire import FinishReason
 from inflightd.daemon.front.frontend import Frontend
 from inflightd.daemon.front.text import TextService
-from inflightd.daemon.logs import get_logger
+from inflightd.daemon.logs import LogFormat, get_logger
 from inflightd.daemon.metrics import Metrics, MetricsServer
 from inflightd.daemon.rpc.control import ControlService
 from inflightd.daemon.rpc.health import HealthService
@@ -65,9 +65,9 @@ def load_text(config: Config, executor: ThreadPoolExecutor) -> Loaded:
 class App:
     """One daemon.  `startup()`, `run()`, `shutdown()`; or `serve()` for all three."""
 
-    def __init__(self, config: Config, log_format: str = "json") -> None:
+    def __init__(self, config: Config, log_format: LogFormat = "json") -> None:
         self._config = config
-        self._log_format = log_format
+        self._log_format: LogFormat = log_format
         self._locks: list[UnixLock] = []
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -228,7 +228,7 @@ class App:
             await server.stop(END_LIMIT_S)
 
 
-def run_app(config: Config, log_format: str, announce: Callable[[dict[str, Any]], None] | None) -> int:
+def run_app(config: Config, log_format: LogFormat, announce: Callable[[dict[str, Any]], None] | None) -> int:
     """Run a daemon on an event loop of its own (uvloop) and return its exit status.  Raises as `App.serve`."""
     import uvloop
 

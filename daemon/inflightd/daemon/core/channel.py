@@ -6,8 +6,8 @@ import select
 import socket
 from collections import deque
 
+from inflightd.daemon.core.framing import FrameBuffer, framed
 from inflightd.daemon.core.wire import Command, Event, Start, decode_commands, encode_event
-from inflightd.daemon.front.framing import FrameBuffer, framed
 
 _READ_BYTES = 256 * 1024
 

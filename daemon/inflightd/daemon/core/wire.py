@@ -6,6 +6,8 @@ nanoseconds, which both processes share.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from inflightd.daemon.core.sampling.params import SamplingParams
@@ -74,7 +76,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
     threads: int | None = None  # None: all cores
     scripted: ScriptedSettings = ScriptedSettings()
     log_level: str = "info"
-    log_format: str = "json"  # "json" or "console": never "auto" here
+    log_format: Literal["json", "console"] = "json"
 
 
 # --- commands, front -> engine ------------------------------------------------------------------------------------
@@ -109,11 +111,7 @@ class SwapPolicy(msgspec.Struct, frozen=True, kw_only=True, tag="swap"):
     expected_generation: int | None = None
 
 
-class Drain(msgspec.Struct, frozen=True, tag="drain"):
-    """Finish what is there; `waiting` and running go on, the engine process exits when the socket closes."""
-
-
-Command = Start | Submit | Cancel | SwapPolicy | Drain
+Command = Start | Submit | Cancel | SwapPolicy
 
 # --- events and frames, engine -> front ----------------------------------------------------------------------------
 
@@ -261,5 +259,7 @@ class FinishReason:
 
 encode_command = msgspec.msgpack.Encoder().encode
 encode_event = msgspec.msgpack.Encoder().encode
-decode_commands = msgspec.msgpack.Decoder(list[Command]).decode
-decode_events = msgspec.msgpack.Decoder(list[Event]).decode
+_command_decoder: msgspec.msgpack.Decoder[list[Command]] = msgspec.msgpack.Decoder(list[Command])
+_event_decoder: msgspec.msgpack.Decoder[list[Event]] = msgspec.msgpack.Decoder(list[Event])
+decode_commands = _command_decoder.decode
+decode_events = _event_decoder.decode

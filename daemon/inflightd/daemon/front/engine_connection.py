@@ -8,9 +8,9 @@ from typing import cast
 
 import msgspec
 
+from inflightd.daemon.core.framing import FrameBuffer, framed
 from inflightd.daemon.core.wire import Command, Event, decode_events, encode_command
 from inflightd.daemon.errors import EngineError
-from inflightd.daemon.front.framing import FrameBuffer, framed
 from inflightd.daemon.logs import get_logger
 
 _log = get_logger(__name__)

@@ -22,7 +22,7 @@ from inflightd.daemon.front.starting import start_message
 from inflightd.daemon.front.swaps import Swaps
 from inflightd.daemon.front.text_api import SampleTextStream, Text
 from inflightd.daemon.front.validation import validate_request
-from inflightd.daemon.logs import PromptLog, get_logger, process_context
+from inflightd.daemon.logs import LogFormat, PromptLog, get_logger, process_context
 from inflightd.daemon.metrics import Metrics
 from inflightd.schedulers.options import OptionValue
 
@@ -53,7 +53,7 @@ class Frontend:
         model: str,
         model_name: str,
         metrics: Metrics,
-        log_format: str = "json",
+        log_format: LogFormat = "json",
         now_ns: Callable[[], int] = time.monotonic_ns,
         on_state: Callable[[str], None] = lambda state: None,
     ) -> None:

@@ -6,13 +6,14 @@ from inflightd.daemon.config import Config
 from inflightd.daemon.core.wire import ClassSettings, KvSettings, ScriptedSettings, Start, StepLimits
 from inflightd.daemon.errors import ConfigError, SwapRefused
 from inflightd.daemon.front.swaps import checked_options
+from inflightd.daemon.logs import LogFormat
 
 
 def _ns(milliseconds: float | None) -> int | None:
     return None if milliseconds is None else int(milliseconds * 1e6)
 
 
-def start_message(config: Config, model: str, model_name: str, log_format: str) -> Start:
+def start_message(config: Config, model: str, model_name: str, log_format: LogFormat) -> Start:
     """Raises `ConfigError` for an unknown policy or a bad option of it."""
     try:
         policy_options = checked_options(config.scheduler, config.scheduler_options)

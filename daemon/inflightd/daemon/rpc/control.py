@@ -105,7 +105,7 @@ class ControlService(pb_grpc.ControlServicer):
             grace_s = request.grace_ms / 1000
         return pb.DrainResponse(in_flight=self._drain(grace_s))
 
-    async def WatchStats(  # type: ignore[override]  # noqa: N802
+    async def WatchStats(  # noqa: N802
         self, request: pb.WatchStatsRequest, context: _Context
     ) -> AsyncIterator[pb.WatchStatsResponse]:
         interval_ms = request.interval_ms if request.HasField("interval_ms") else DEFAULT_INTERVAL_MS

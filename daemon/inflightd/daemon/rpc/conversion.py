@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import grpc.aio
 
@@ -33,7 +34,7 @@ FINISH_REASONS = {
 }
 
 
-def generate_request(message: pb.GenerateRequest, context: grpc.aio.ServicerContext) -> GenerateRequest:
+def generate_request(message: pb.GenerateRequest, context: grpc.aio.ServicerContext[Any, Any]) -> GenerateRequest:
     """Raises `InvalidRequest` for what no `GenerateRequest` can say; ranges are checked by the front."""
     arrival_ns = time.monotonic_ns()
     return GenerateRequest(
@@ -113,7 +114,9 @@ def _stopping(message: pb.Stopping) -> StoppingRequest:
     )
 
 
-def _deadline_ns(message: pb.GenerateRequest, context: grpc.aio.ServicerContext, arrival_ns: int) -> int | None:
+def _deadline_ns(
+    message: pb.GenerateRequest, context: grpc.aio.ServicerContext[Any, Any], arrival_ns: int
+) -> int | None:
     """The earlier of the call's deadline and the field's; None: no limit."""
     deadlines: list[int] = []
     if message.HasField("deadline_ms"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import grpc
 import grpc.aio
@@ -76,7 +76,7 @@ def status_details(error: InflightdError) -> list[Message]:
     return []
 
 
-async def abort(context: grpc.aio.ServicerContext, error: InflightdError) -> NoReturn:
+async def abort(context: grpc.aio.ServicerContext[Any, Any], error: InflightdError) -> NoReturn:
     """End the call with the status of `error`."""
     code, details = status_code(error), status_details(error)
     trailing: tuple[tuple[str, str | bytes], ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import pytest
 
@@ -21,8 +22,8 @@ class PreemptAt:
 
     generated: tuple[int, ...]
     done: set[tuple[int, int]] = field(default_factory=set)
-    name = "preempt-at"
-    Options = object
+    name: ClassVar[str] = "preempt-at"
+    Options: ClassVar[type[Any]] = object
 
     def plan(self, view: View) -> Plan:
         preempt = []
@@ -223,7 +224,7 @@ def test_the_next_user_of_a_slot_gets_all_its_tokens() -> None:
         ({"prompt": 31, "max_tokens": 33, "n": 4}, "the pool has 8"),
     ],
 )
-def test_a_request_that_can_never_run_ends_at_once_and_blocks_nobody(sizes: dict[str, int], words: str) -> None:
+def test_a_request_that_can_never_run_ends_at_once_and_blocks_nobody(sizes: dict[str, Any], words: str) -> None:
     """Case S02."""
     under_test = make_loop(build("throughput-max", {}), blocks=8, max_sequence_tokens=64)
     prompt_tokens = sizes.pop("prompt")

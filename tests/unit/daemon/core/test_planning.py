@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -16,13 +18,13 @@ from tests.support.loops import LoopUnderTest, make_loop
 class Written:
     """A policy that plans what the test wrote down, or admits everything whole."""
 
-    write: Callable[[View], object] | None = None
-    name = "written"
-    Options = object
+    write: Callable[[View], Any] | None = None
+    name: ClassVar[str] = "written"
+    Options: ClassVar[type[Any]] = object
 
     def plan(self, view: View) -> Plan:
         if self.write is not None:
-            return self.write(view)  # type: ignore[return-value]
+            return self.write(view)
         waiting = [s for queue in view.waiting.values() for s in queue.by_arrival()]
         return Plan(prefill=[(s, s.total_tokens - s.computed_tokens) for s in [*view.preempted, *waiting]])
 
@@ -37,11 +39,11 @@ def under_test() -> LoopUnderTest:
     return under_test
 
 
-def running(view: View) -> object:
+def running(view: View) -> Any:
     return view.running[0]
 
 
-def waiting(view: View) -> object:
+def waiting(view: View) -> Any:
     return next(view.waiting["default"].by_arrival())
 
 
@@ -49,8 +51,8 @@ def waiting(view: View) -> object:
     ("rule", "sequence", "write"),
     [
         ("type", None, lambda v: {"prefill": []}),
-        ("membership", None, lambda v: Plan(prefill=[(object(), 1)])),
-        ("membership", None, lambda v: Plan(preempt=[(type("Copy", (), {"number": 1})(), Preemption.RECOMPUTE)])),
+        ("membership", None, lambda v: Plan(prefill=[(cast(Any, object()), 1)])),
+        ("membership", None, lambda v: Plan(preempt=[(cast(Any, SimpleNamespace(number=1)), Preemption.RECOMPUTE)])),
         ("duplicate", 2, lambda v: Plan(prefill=[(waiting(v), 16), (waiting(v), 16)])),
         ("duplicate", 1, lambda v: Plan(decode=[running(v), running(v)])),
         ("duplicate", 1, lambda v: Plan(decode=[running(v)], preempt=[(running(v), Preemption.RECOMPUTE)])),
@@ -60,7 +62,7 @@ def waiting(view: View) -> object:
         ("decode", 2, lambda v: Plan(decode=[waiting(v)])),
         ("tokens", 2, lambda v: Plan(prefill=[(waiting(v), 0)])),
         ("tokens", 2, lambda v: Plan(prefill=[(waiting(v), 41)])),
-        ("tokens", 2, lambda v: Plan(prefill=[(waiting(v), 1.5)])),
+        ("tokens", 2, lambda v: Plan(prefill=[(waiting(v), cast(Any, 1.5))])),
         ("budget", None, lambda v: Plan(prefill=[(waiting(v), 40)], padding_tokens=24)),
         ("padding", None, lambda v: Plan(padding_tokens=-1)),
         ("progress", None, lambda v: Plan(decode=())),

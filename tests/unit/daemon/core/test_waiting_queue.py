@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,10 +20,14 @@ class Waiter:
     prompt_tokens: int = 10
 
 
+def waiter(number: int, tenant: str = "", deadline_ns: int | None = None) -> Any:
+    return Waiter(number, tenant, deadline_ns)
+
+
 def test_by_tenant_takes_the_least_served_first_and_charges_as_it_goes() -> None:
     queue = WaitingQueue({"busy": 25.0})
     for number, tenant in enumerate(["busy", "busy", "idle", "idle", "idle", "idle"]):
-        queue.add(Waiter(number, tenant))
+        queue.add(waiter(number, tenant))
     # idle starts at 0 and pays 10 a prompt: 0, 10, 20, then busy's 25 comes before idle's 30.
     assert [waiter.number for waiter in queue.by_tenant()] == [2, 3, 4, 0, 5, 1]
 
@@ -29,7 +35,7 @@ def test_by_tenant_takes_the_least_served_first_and_charges_as_it_goes() -> None
 def test_iterating_does_not_charge_the_real_counters() -> None:
     counters = {"a": 1.0}
     queue = WaitingQueue(counters)
-    queue.add(Waiter(1, "a"))
+    queue.add(waiter(1, "a"))
     list(queue.by_tenant())
     assert counters == {"a": 1.0}
 
@@ -39,14 +45,16 @@ def test_iterating_does_not_charge_the_real_counters() -> None:
     st.lists(st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.integers(0, 5))), min_size=1, max_size=30),
     st.randoms(use_true_random=False),
 )
-def test_every_order_holds_each_waiter_once_in_its_order(waiters: list[tuple[str, int | None]], random: object) -> None:
+def test_every_order_holds_each_waiter_once_in_its_order(
+    waiters: list[tuple[str, int | None]], draw: random.Random
+) -> None:
     queue = WaitingQueue({})
     present = {}
     for number, (tenant, deadline_ns) in enumerate(waiters):
-        present[number] = Waiter(number, tenant, deadline_ns)
+        present[number] = waiter(number, tenant, deadline_ns)
         queue.add(present[number])
     for number in list(present):
-        if random.random() < 0.4:  # type: ignore[attr-defined]
+        if draw.random() < 0.4:
             queue.remove(present.pop(number))
     assert len(queue) == len(present)
     assert [w.number for w in queue.by_arrival()] == sorted(present)

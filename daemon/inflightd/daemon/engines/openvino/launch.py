@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import cast
-
-import openvino as ov
+from typing import TypeVar
 
 from inflightd.daemon.core.kv.dtypes import kv_dtype
 from inflightd.daemon.core.kv.fit import check_fit
@@ -14,14 +12,15 @@ from inflightd.daemon.core.wire import Start
 from inflightd.daemon.engines.api import Progress
 from inflightd.daemon.engines.memory import available_bytes
 from inflightd.daemon.engines.openvino.check import check_openvino
-from inflightd.daemon.engines.openvino.engine import OpenVinoEngine, load
-from inflightd.daemon.engines.openvino.kv_layout import BLOCK_SIZE_TOKENS, KV_DTYPES, KvDtype, block_bytes
-from inflightd.daemon.engines.openvino.options import OpenVinoOptions, Precision
+from inflightd.daemon.engines.openvino.engine import OpenVinoEngine, load, resolve_dtypes
+from inflightd.daemon.engines.openvino.kv_layout import BLOCK_SIZE_TOKENS, KV_DTYPES, block_bytes
+from inflightd.daemon.engines.openvino.options import OpenVinoOptions
 from inflightd.daemon.errors import ConfigError
-from inflightd.daemon.models.gguf_file import read_gguf
+from inflightd.daemon.models.gguf_file import GgufFile, read_gguf
 from inflightd.daemon.models.source import ModelSource
 
-_WEIGHT_BYTES = 2  # matrices are kept in 16 bits
+T = TypeVar("T", bound=str)
+
 _DEFAULT_SHARE = 0.25  # of the available memory, for a pool of which no size is given
 _DEFAULT_SEQUENCE_TOKENS = 2048  # such a pool is no larger than a full batch of these needs
 
@@ -34,11 +33,10 @@ def launch(start: Start, progress: Progress) -> OpenVinoEngine:
         raise ConfigError("model", start.model, "the openvino engine runs GGUF files only")
     gguf = read_gguf(path)
     model = gguf.model
-    precision = _precision(start.precision)
-    dtype = start.kv.dtype or precision
-    if dtype not in KV_DTYPES:
-        raise ConfigError("kv_dtype", dtype, f"the openvino engine has {', '.join(KV_DTYPES)}")
-    bytes_per_block = block_bytes(model, cast("KvDtype", dtype))
+    precision, dtype = resolve_dtypes(
+        _one_of("precision", start.precision, ("bf16", "f32")), _one_of("kv_dtype", start.kv.dtype, KV_DTYPES)
+    )
+    bytes_per_block = block_bytes(model, dtype)
     available = available_bytes()
     blocks, memory_bytes = start.kv.blocks, start.kv.memory_bytes
     if blocks is None and memory_bytes is None:
@@ -54,7 +52,7 @@ def launch(start: Start, progress: Progress) -> OpenVinoEngine:
         kv_blocks=blocks,
         kv_memory_bytes=memory_bytes,
         available_bytes=available,
-        weights_bytes=sum(_WEIGHT_BYTES * math.prod(tensor.shape) for tensor in gguf.tensors.values()),
+        weights_bytes=_weight_bytes(gguf),
     )
     options = OpenVinoOptions(
         source=ModelSource("gguf", path, start.model_name),
@@ -62,17 +60,22 @@ def launch(start: Start, progress: Progress) -> OpenVinoEngine:
         max_num_tokens=start.limits.max_num_tokens,
         max_batch_size=start.limits.max_batch_size,
         precision=precision,
-        kv_dtype=cast("KvDtype", dtype),
+        kv_dtype=dtype,
         threads=start.threads,
     )
     return load(options, progress)
 
 
-def _precision(asked: str | None) -> Precision:
-    """bf16 where the CPU has it, unless something else is asked for."""
-    has_bf16 = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    if asked == "bf16" and not has_bf16:
-        raise ConfigError("precision", asked, "this CPU has no bf16 instructions; use f32")
-    if asked not in (None, "bf16", "f32"):
-        raise ConfigError("precision", asked, "the openvino engine has bf16 and f32")
-    return cast("Precision", asked or ("bf16" if has_bf16 else "f32"))
+def _weight_bytes(gguf: GgufFile) -> int:
+    """Bytes of the weights in memory: quantized and 16-bit matrices are kept in 16 bits, float32 ones as they are."""
+    return sum(math.prod(tensor.shape) * (4 if tensor.type_name == "F32" else 2) for tensor in gguf.tensors.values())
+
+
+def _one_of(field: str, asked: str | None, known: tuple[T, ...]) -> T | None:
+    """`asked` as one of `known`; None stays None, the machine's default."""
+    for name in known:
+        if name == asked:
+            return name
+    if asked is not None:
+        raise ConfigError(field, asked, f"the openvino engine has {', '.join(known)}")
+    return None

@@ -2,9 +2,9 @@
 
 import pytest
 
+from inflightd.daemon.core.framing import FrameBuffer, framed
 from inflightd.daemon.core.wire import MAX_FRAME_BYTES
 from inflightd.daemon.errors import EngineError
-from inflightd.daemon.front.framing import FrameBuffer, framed
 
 PAYLOADS = [b"a", b"", b"bcd" * 50, b"\x00\x00\x00\x00", b"e"]
 STREAM = b"".join(framed(payload) for payload in PAYLOADS)
