@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -28,12 +27,16 @@ class Daemon:
     directory: Path
     log: list[dict[str, object]] = field(default_factory=list)
 
-    def cli(self, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    def command(self, *arguments: str) -> list[str]:
+        """The command line client, told of this daemon by flags that win over the environment."""
+        name, *rest = arguments
+        address = ("--admin", self.admin) if name in ("status", "scheduler") else ("--target", self.target)
+        return [INFLIGHTD, name, *rest, *(() if "--target" in rest else address)]
+
+    def cli(self, *arguments: str, stdin: str = "", timeout: float = 60) -> subprocess.CompletedProcess[str]:
         """Run the command line client against this daemon."""
-        environment = {**os.environ, "INFLIGHTD_TARGET": self.target, "INFLIGHTD_ADMIN": self.admin}
-        return subprocess.run(
-            [INFLIGHTD, *arguments], env=environment, capture_output=True, text=True, timeout=timeout, check=False
-        )
+        command = self.command(*arguments)
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
 
     def status(self) -> dict[str, object]:
         done = self.cli("status", "--json")
