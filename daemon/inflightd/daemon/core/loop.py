@@ -114,7 +114,11 @@ class StepLoop:
         step = self._reserve(plan)
         if not step.rows:
             return self.report(), faults
-        self._engine.start(StepBatch(self.totals.steps, step.rows, plan.padding_tokens, self.roster.copies))
+        # A finished row of a static batch goes on attending to a context as long as the batch's longest.
+        padding_context_tokens = max(row.past_tokens for row in step.rows) if plan.padding_tokens else 0
+        step.context_tokens += plan.padding_tokens * padding_context_tokens
+        batch = StepBatch(self.totals.steps, step.rows, plan.padding_tokens, padding_context_tokens, self.roster.copies)
+        self._engine.start(batch)
         if overlap is not None:
             overlap()
         result = self._engine.finish()

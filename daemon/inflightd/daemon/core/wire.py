@@ -178,7 +178,7 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True):
     prefill_tokens: int
     decode_sequences: int
     padding_tokens: int
-    context_tokens: int  # sum of past tokens over the rows
+    context_tokens: int  # sum of past tokens over the rows, padding included
     running: int
     waiting: int
     preempted: int

@@ -49,6 +49,9 @@ class StepBatch:
     step: int
     rows: Sequence[Row]
     padding_tokens: int = 0  # rows of one token, computed in a scratch block and thrown away
+    padding_context_tokens: int = (
+        0  # each of them attends to that many tokens, as a finished row of a static batch does
+    )
     copies: Sequence[tuple[int, int]] = ()  # (source block, destination block)
 
 

@@ -11,7 +11,7 @@ class StepCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """t = fixed + prefill tokens + decoding rows + context tokens, each times its own nanoseconds.
 
     A row of one token counts as decoding, even where that token ends a prompt: it costs the same.  Padding rows are
-    decoding rows.  Context is the sum of the rows' past tokens.  The defaults are those of SmolLM2-135M on two cores.
+    decoding rows.  Context is the sum of the rows' past tokens, padding included.  The defaults are those of SmolLM2-135M on two cores.
     """
 
     fixed_ns: float = 8e6
@@ -20,8 +20,9 @@ class StepCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     context_token_ns: float = 1.3e3
 
     def duration_ns(self, batch: StepBatch) -> int:
-        prefill_tokens = context_tokens = 0
+        prefill_tokens = 0
         decodes = batch.padding_tokens
+        context_tokens = batch.padding_tokens * batch.padding_context_tokens
         for row in batch.rows:
             tokens = len(row.token_ids)
             context_tokens += row.past_tokens

@@ -249,6 +249,16 @@ def test_a_step_record_accounts_for_every_token() -> None:
     assert sum(record.admitted for record in records) == 6
 
 
+def test_finished_rows_of_a_static_batch_are_computed_to_its_end_with_its_longest_context() -> None:
+    under_test = make_loop(build("static-batch", {"slots": 4}))
+    for number, max_tokens in enumerate((3, 3, 3, 12)):
+        under_test.submit(number, [number + 1] * 20, max_tokens=max_tokens)
+    under_test.run()
+    decodes = [record for record in under_test.records if not record.prefill_tokens]
+    assert [record.decode_sequences + record.padding_tokens for record in decodes] == [4] * 11
+    assert [record.context_tokens for record in decodes] == [4 * (20 + k) for k in range(11)]
+
+
 def test_a_swap_takes_effect_with_the_step_it_names_and_moves_no_token() -> None:
     under_test = make_loop(build("throughput-max", {}))
     for number in range(4):

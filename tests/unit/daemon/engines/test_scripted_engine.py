@@ -115,6 +115,8 @@ def test_a_simulated_step_costs_what_the_model_says() -> None:
     state = make_state([1] * 11)
     rows = [Row(1, [1] * 11, 0, [0], [Draw(state, 0)]), Row(2, [5], 20, [1, 2], []), Row(3, [5, 5], 8, [3], [])]
     assert run(engine, StepBatch(1, rows, padding_tokens=3)).forward_ns == 1e6 + 13 * 100 + 4 * 1000 + 28 * 0.5
+    padded = StepBatch(1, rows, padding_tokens=3, padding_context_tokens=20)
+    assert run(engine, padded).forward_ns == 1e6 + 13 * 100 + 4 * 1000 + (28 + 60) * 0.5
     assert engine.info.engine == "simulated"
 
 

@@ -105,7 +105,7 @@ class OpenVinoEngine:
             scratch_block=options.num_blocks,
             max_tokens=options.max_num_tokens + rows,
             max_rows=rows,
-            max_blocks=options.num_blocks + rows,
+            max_blocks=options.num_blocks + rows * (model.context_tokens // BLOCK_SIZE_TOKENS + 1),
         )
         self._sampler = Sampler(model.eos_token_ids, model.vocab_size)
         self._draws: StepDraws | None = None  # of the step that runs

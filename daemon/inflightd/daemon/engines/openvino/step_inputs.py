@@ -71,16 +71,20 @@ class StepInputs:
             block_begins.append(len(blocks))
             longest = max(longest, end)
         draws, sampled = _arrange(batch.rows, begins)
-        for _ in range(batch.padding_tokens):
-            # All of them write the same token 0 at position 0, so they can share the block.
-            sampled.append(len(ids))
-            ids.append(0)
-            positions.append(0)
-            past.append(0)
-            begins.append(len(ids))
-            blocks.append(self._scratch_block)
-            block_begins.append(len(blocks))
-            longest = max(longest, 1)
+        if batch.padding_tokens:
+            context = batch.padding_context_tokens
+            longest = max(longest, context + 1)
+            # All of them write the same token 0 at the same position, so they can share the block; they read it again
+            # and again instead of a context of their own, which costs the same arithmetic.
+            table = [self._scratch_block] * (context // BLOCK_SIZE_TOKENS + 1)
+            for _ in range(batch.padding_tokens):
+                sampled.append(len(ids))
+                ids.append(0)
+                positions.append(context)
+                past.append(context)
+                begins.append(len(ids))
+                blocks += table
+                block_begins.append(len(blocks))
         self._set("input_ids", ids)
         self._set("position_ids", positions)
         self._set("sampled_tokens_indices", sampled or [0])  # a step that samples nothing runs the head once

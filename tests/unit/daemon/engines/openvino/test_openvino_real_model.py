@@ -69,8 +69,12 @@ def test_logprobs_are_the_references(exact_engine: OpenVinoEngine, reference: Re
             assert found.logprob == pytest.approx(right[token], abs=2e-4)
 
 
-def test_padding_rows_change_nothing(exact_engine: OpenVinoEngine, expected: list[list[int]]) -> None:
-    padded = greedy_tokens(exact_engine, PROMPTS[:2], IN_ORDER[:2], 8, padding_tokens=5)
+@pytest.mark.parametrize("context_tokens", [0, 31, 32, 300])
+def test_padding_rows_change_nothing(
+    exact_engine: OpenVinoEngine, expected: list[list[int]], context_tokens: int
+) -> None:
+    padding = {"padding_tokens": 5, "padding_context_tokens": context_tokens}
+    padded = greedy_tokens(exact_engine, PROMPTS[:2], IN_ORDER[:2], 8, **padding)
     assert padded == [answer[:8] for answer in expected[:2]]
 
 
