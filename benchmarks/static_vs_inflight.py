@@ -22,7 +22,8 @@ from inflightd.clients.load import Fixed, LoadResult, Mix, build, client_sender,
 from inflightd.clients.status import Counters
 
 NAME: Final = "static_vs_inflight"
-REQUESTS, SLOTS, PROMPT_TOKENS, OUTPUT_TOKENS = 64, 16, 64, (3, 3, 3, 300)
+# Short prompts: what is compared is decoding, and a prompt costs both the same.
+REQUESTS, SLOTS, PROMPT_TOKENS, OUTPUT_TOKENS = 64, 16, 16, (3, 3, 3, 300)
 ROUNDS: Final = 3
 QUEUE_DELAY_MS: Final = 50
 GOALS: Final = (

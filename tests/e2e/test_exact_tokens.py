@@ -42,10 +42,7 @@ class Disturbed:
 
     def plan(self, view: View) -> Plan:
         if view.step in self.preempt_at_steps and view.running:
-            first, *rest = view.running
-            return Plan(
-                preempt=[(sequence, Preemption.RECOMPUTE) for sequence in rest] or [(first, Preemption.RECOMPUTE)]
-            )
+            return Plan(preempt=[(sequence, Preemption.RECOMPUTE) for sequence in view.running])
         return self.policy.plan(view)
 
 
@@ -101,11 +98,23 @@ def test_among_others_under_each_policy_whole_and_chunked(
 
 
 @pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("max_num_tokens", [512, 16])
+def test_alone_under_each_policy_whole_and_chunked(
+    exact_engine: OpenVinoEngine, expected: list[list[int]], name: str, max_num_tokens: int
+) -> None:
+    under_test = run(exact_engine, build(name, {}), [PROMPTS[4]], max_num_tokens=max_num_tokens)
+    assert under_test.tokens[0, 0] == expected[4]
+    assert len([record for record in under_test.records if record.prefill_tokens]) == -(
+        -len(PROMPTS[4]) // max_num_tokens
+    )
+
+
+@pytest.mark.parametrize("name", POLICIES)
 def test_after_a_forced_preemption(exact_engine: OpenVinoEngine, expected: list[list[int]], name: str) -> None:
     policy = Disturbed(build(name, {}), preempt_at_steps=(3, 21))
     under_test = run(exact_engine, policy, list(PROMPTS))
     assert [under_test.tokens[number, 0] for number in range(len(PROMPTS))] == expected
-    assert under_test.loop.state().preemptions >= len(PROMPTS)
+    assert all(under_test.finished[number, 0].preemptions == 2 for number in range(len(PROMPTS)))
 
 
 def test_across_policy_swaps_in_mid_stream(exact_engine: OpenVinoEngine, expected: list[list[int]]) -> None:
@@ -118,14 +127,15 @@ def test_across_policy_swaps_in_mid_stream(exact_engine: OpenVinoEngine, expecte
 def test_a_seeded_request_is_the_same_alone_among_others_and_preempted(exact_engine: OpenVinoEngine) -> None:
     """Case E14."""
 
-    def answer(policy: Policy, others: int) -> list[int]:
+    def answer(policy: Policy, others: int, preemptions: int = 0) -> list[int]:
         under_test = real_loop(exact_engine, policy)
         under_test.submit(0, list(PROMPTS[1]), max_tokens=32, temperature=1.0, top_p=0.9, seed=1234, ignore_eos=True)
         for number in range(1, 1 + others):
             under_test.submit(number, list(PROMPTS[number % 5]), max_tokens=30, temperature=1.0, seed=number)
         under_test.run()
+        assert under_test.finished[0, 0].preemptions == preemptions
         return under_test.tokens[0, 0]
 
     alone = answer(build("throughput-max", {}), 0)
     assert answer(build("latency-guarantee", {}), 15) == alone
-    assert answer(Disturbed(build("throughput-max", {}), preempt_at_steps=(20,)), 3) == alone
+    assert answer(Disturbed(build("throughput-max", {}), preempt_at_steps=(21,)), 3, preemptions=1) == alone

@@ -161,6 +161,21 @@ async def test_ctrl_c_in_generate_cancels_on_the_server(daemon: Daemon) -> None:
     assert kv["blocks_free"] == kv["blocks_total"] == 128  # type: ignore[index]
 
 
+async def test_32_streams_at_once_each_get_the_tokens_of_their_own_prompt(
+    daemon: Daemon, client: AsyncClient, reference: ReferenceLlama
+) -> None:
+    prompts = [[(97 * number + 31 * k) % 40000 + 100 for k in range(2 + number % 9)] for number in range(32)]
+    options = {"temperature": 0.0, "max_tokens": 16, "ignore_eos": True}
+    answers = await asyncio.gather(*(stream(client, TokenPrompt(prompt), **options) for prompt in prompts))
+    for prompt, deltas in zip(prompts, answers, strict=True):
+        tokens = ids(deltas)
+        assert len(tokens) == 16
+        short = reference.logits([*prompt, *tokens])[len(prompt) - 1 : -1]
+        assert all(row.max() - row[token] < 1e-3 for row, token in zip(short, tokens, strict=True))
+    kv = daemon.status()["kv"]
+    assert kv["blocks_free"] == kv["blocks_total"]  # type: ignore[index]
+
+
 def test_status_without_the_admin_socket_tells_health_model_and_limits(daemon: Daemon) -> None:
     done = daemon.cli("status", "--target", daemon.target, "--json")
     assert done.returncode == 0, done.stderr

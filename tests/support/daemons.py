@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,11 +63,13 @@ class Daemon:
 
 
 @contextlib.contextmanager
-def running_daemon(*options: str, wait: bool = True, ready_timeout_s: float = 90) -> Iterator[Daemon]:
+def running_daemon(
+    *options: str, wait: bool = True, ready_timeout_s: float = 90, program: Sequence[str] = (INFLIGHTD, "serve")
+) -> Iterator[Daemon]:
     """``inflightd serve`` with `options` on a free port, ready unless `wait` is False; stopped at the end."""
     with tempfile.TemporaryDirectory(prefix="inflightd-") as directory:
         admin = f"{directory}/admin.sock"
-        command = [INFLIGHTD, "serve", "--listen", "127.0.0.1:0", "--admin-socket", admin, "--json", *options]
+        command = [*program, "--listen", "127.0.0.1:0", "--admin-socket", admin, "--json", *options]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         daemon = Daemon(process, "", admin, Path(directory))
         reader = threading.Thread(target=_read_log, args=(process, daemon.log), daemon=True)

@@ -28,6 +28,7 @@ def open_channel(target: Target, *, max_message_bytes: int = DEFAULT_MAX_MESSAGE
         options += [
             ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
             ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+            ("grpc.http2.ping_timeout_ms", _KEEPALIVE_TIMEOUT_MS),  # else a minute, whatever the line above says
             ("grpc.http2.max_pings_without_data", 0),
         ]
     if target.is_loopback:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from inflightd.clients.errors import TargetError
 
@@ -41,7 +42,7 @@ class Target:
     def grpc_address(self) -> str:
         """The name gRPC resolves; numeric addresses name their family, so that no resolver or proxy is asked."""
         if self.is_unix:
-            return f"unix:{self.path}"
+            return f"unix:{quote(self.path)}"  # gRPC reads it as a URI
         address = _ip_address(self.host)
         if address is None:
             return f"dns:///{self.host}:{self.port}"

@@ -20,7 +20,7 @@ from inflightd.daemon.logs import LogFormat, get_logger
 from inflightd.daemon.metrics import Metrics, MetricsServer
 from inflightd.daemon.rpc.control import ControlService
 from inflightd.daemon.rpc.health import HealthService
-from inflightd.daemon.rpc.listeners import UnixLock, check_tcp
+from inflightd.daemon.rpc.listeners import ListenError, UnixLock, check_tcp
 from inflightd.daemon.rpc.server import CONTROL, INFERENCE, admin_server, listen, public_server
 
 _log = get_logger(__name__)
@@ -83,6 +83,9 @@ class App:
 
         Raises `ConfigError`, `ListenError` or `EngineError`.
         """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
         try:
             await self._startup(announce)
             await self._run()
@@ -130,7 +133,10 @@ class App:
         listening: dict[str, Any] = {"listen": self._listening(), "admin_socket": config.admin_socket}
         if config.metrics_listen is not None:
             metrics_address = parse_address(config.metrics_listen)
-            self._metrics_server = MetricsServer(self._metrics, metrics_address.host, metrics_address.port)
+            try:
+                self._metrics_server = MetricsServer(self._metrics, metrics_address.host, metrics_address.port)
+            except OSError as error:  # taken since it was checked
+                raise ListenError(str(metrics_address), error.errno or 0) from error
             listening["metrics"] = str(Address(host=metrics_address.host, port=self._metrics_server.port))
         _log.info("listening", max_message_bytes=config.max_message_bytes, **listening)
         if announce is not None:
@@ -149,9 +155,6 @@ class App:
     # --- run: until a signal, a drain, or the end of the engine's supervision
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_signal, number)
         sweeper = asyncio.create_task(self._sweep(), name="sweep")
         stop = asyncio.create_task(self._stop.wait(), name="stop")
         try:
@@ -159,7 +162,6 @@ class App:
         finally:
             sweeper.cancel()
             stop.cancel()
-        # The handlers stay: a second signal shortens the grace.
         if self._engine.done():
             self._engine.result()  # raises what ended it
 
@@ -183,7 +185,7 @@ class App:
         elif not self._stop.is_set():
             self._grace_s = wanted_s
         self._stop.set()
-        return self._front.begin_drain()
+        return self._front.begin_drain() if hasattr(self, "_front") else 0
 
     # --- shutdown: no new calls, the grace, the rest ended, the engine gone
 

@@ -22,8 +22,8 @@ from inflightd.daemon.core.host import EngineHost
 from inflightd.daemon.core.loop import StepLoop
 from inflightd.daemon.core.wire import LoadFailed, Loading, Ready, Start
 from inflightd.daemon.engines.factory import load_engine
-from inflightd.daemon.errors import ConfigError, SwapRefused
-from inflightd.daemon.logs import configure_logs
+from inflightd.daemon.errors import ConfigError, EngineError, SwapRefused
+from inflightd.daemon.logs import configure_logs, get_logger
 from inflightd.schedulers import registry
 from inflightd.schedulers.api import Limits, Policy, ServiceClass
 from inflightd.schedulers.options import OptionError
@@ -31,6 +31,9 @@ from inflightd.schedulers.options import OptionError
 _PR_SET_PDEATHSIG: Final = 1
 _GRACE_S: Final = 0.5  # for the loop to notice the end by itself
 _EXIT_CONFIG: Final = 78
+_EXIT_ENGINE: Final = 70  # EX_SOFTWARE
+
+_log = get_logger(__name__)
 
 
 def main() -> None:
@@ -40,7 +43,9 @@ def main() -> None:
     _never_outlive_the_front(sock)
     channel = Channel(sock)
     try:
-        start = _first_message(channel)
+        start = channel.receive()
+        if not isinstance(start, Start):
+            raise EngineError(f"the first message is {type(start).__name__}, not Start")
         configure_logs(start.log_level, start.log_format, process="engine")
         host = _load(start, channel)
         if host is None:
@@ -48,6 +53,9 @@ def main() -> None:
         host.run()
     except ChannelClosedError:
         raise SystemExit(0) from None
+    except EngineError as error:
+        _log.critical("engine_beyond_use", error=str(error), exc_info=True)
+        raise SystemExit(_EXIT_ENGINE) from None
 
 
 def _never_outlive_the_front(sock: socket.socket) -> None:
@@ -62,16 +70,6 @@ def _never_outlive_the_front(sock: socket.socket) -> None:
         os._exit(0)
 
     threading.Thread(target=watch, name="front-watcher", daemon=True).start()
-
-
-def _first_message(channel: Channel) -> Start:
-    while True:
-        channel.wait(None)
-        channel.read()
-        for message in channel.received():
-            if not isinstance(message, Start):
-                raise RuntimeError(f"the first message is {type(message).__name__}, not Start")
-            return message
 
 
 def _load(start: Start, channel: Channel) -> EngineHost | None:

@@ -32,6 +32,13 @@ class Overloaded(InflightdError):
         super().__init__(f"{reason}; retry in {retry_after_ms} ms")
 
 
+class ResponseTooLarge(InflightdError):
+    """The answer is larger than a message may be, and stays so: RESOURCE_EXHAUSTED without RetryInfo."""
+
+    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"the response is larger than max_message_bytes ({size_bytes} vs. {limit_bytes})")
+
+
 class Unavailable(InflightdError):
     """The engine is loading, dead, or the daemon is draining: UNAVAILABLE."""
 

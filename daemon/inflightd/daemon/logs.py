@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
+from collections.abc import Callable
 from typing import IO, Literal
 
 import structlog
@@ -17,6 +19,8 @@ LogFormat = Literal["json", "console"]
 
 # In every line of this process, whatever task writes it: the policy's generation and the last step.
 process_context: dict[str, object] = {}
+
+_MOST_KINDS = 1000  # of repeated lines that are counted at a time
 
 
 def resolve_log_format(log_format: str, stream: IO[str]) -> LogFormat:
@@ -34,6 +38,38 @@ def is_poller_noise(record: logging.LogRecord) -> bool:
         and isinstance(record.exc_info[1], BlockingIOError)
         and "PollerCompletionQueue" in record.getMessage()
     )
+
+
+class RepeatLimit(logging.Filter):
+    """Of the same warning or error, `most` in a period; the first of the next one says how many were left out.
+
+    Whoever can provoke a line must not be able to fill the disk with it.
+    """
+
+    def __init__(self, most: int = 20, period_s: float = 10.0, now_s: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._most, self._period_s, self._now_s = most, period_s, now_s
+        self._seen: dict[tuple[str, str], tuple[float, int]] = {}  # since when, how many
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:
+            return True
+        event = record.msg.get("event") if isinstance(record.msg, dict) else record.msg
+        key = (record.name, str(event).partition("\n")[0])
+        now_s = self._now_s()
+        since_s, count = self._seen.get(key, (now_s, 0))
+        if now_s - since_s < self._period_s:
+            self._seen[key] = (since_s, count + 1)
+            return count < self._most
+        if len(self._seen) > _MOST_KINDS:
+            self._seen.clear()
+        self._seen[key] = (now_s, 1)
+        if count > self._most:
+            if isinstance(record.msg, dict):
+                record.msg["suppressed"] = count - self._most
+            else:
+                record.suppressed = count - self._most
+        return True
 
 
 def configure_logs(level: str, log_format: LogFormat, stream: IO[str] | None = None, process: str = "front") -> None:
@@ -54,7 +90,9 @@ def configure_logs(level: str, log_format: LogFormat, stream: IO[str] | None = N
     if log_format == "json":
         rendered = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=repr)]
     else:
-        rendered = [structlog.dev.ConsoleRenderer(colors=out.isatty())]
+        # Not the default one: with rich installed that shows the local variables of every frame, prompts among them.
+        plain = structlog.dev.plain_traceback
+        rendered = [structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=plain)]
     handler = logging.StreamHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -63,6 +101,7 @@ def configure_logs(level: str, log_format: LogFormat, stream: IO[str] | None = N
         )
     )
     handler.addFilter(lambda record: not is_poller_noise(record))
+    handler.addFilter(RepeatLimit())
     root = logging.getLogger()
     for old in [each for each in root.handlers if getattr(each, "inflightd", False)]:
         root.removeHandler(old)

@@ -91,7 +91,10 @@ def describe(options_class: type[Any]) -> list[OptionInfo]:
 
 
 def parse_options(options_class: type[_Options], given: Mapping[str, OptionValue]) -> _Options:
-    """An instance from what a command line, a configuration file or a message holds.  Raises `OptionError`."""
+    """An instance from what a command line, a configuration file or a message holds.
+
+    Raises `OptionError`, for options that the class itself refuses (a `__post_init__` that compares them) too.
+    """
     types = {info.name: info.type for info in describe(options_class)}
     limits = {declared.name: declared.metadata[_METADATA_KEY] for declared in fields(options_class)}  # type: ignore[arg-type]
     values: dict[str, OptionValue] = {}
@@ -104,7 +107,10 @@ def parse_options(options_class: type[_Options], given: Mapping[str, OptionValue
         if problem:
             raise OptionError(name, value, problem)
         values[name] = parsed
-    return options_class(**values)
+    try:
+        return options_class(**values)
+    except Exception as refusal:  # a plugin's own code
+        raise OptionError("options", dict(given), str(refusal)) from refusal
 
 
 def _parse_bool(name: str, value: OptionValue) -> bool:
@@ -115,14 +121,15 @@ def _parse_bool(name: str, value: OptionValue) -> bool:
 
 
 def _parse_int(name: str, value: OptionValue) -> int:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, bool | float):
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
         raise OptionError(name, value, "must be a whole number")
     try:
-        return int(value)
+        parsed = int(value)
     except ValueError:
         raise OptionError(name, value, "must be a whole number") from None
+    if not -(1 << 63) <= parsed < 1 << 63:  # what a message can carry to another process
+        raise OptionError(name, value, "must fit into 64 bits")
+    return parsed
 
 
 def _parse_float(name: str, value: OptionValue) -> float:

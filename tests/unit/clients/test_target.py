@@ -22,6 +22,7 @@ from inflightd.clients.target import default_admin, default_admin_path, default_
         ("gpu-host.example:9090", "dns:///gpu-host.example:9090", False),
         ("unix:/run/a.sock", "unix:/run/a.sock", True),
         ("unix:///run/a.sock", "unix:/run/a.sock", True),
+        ("unix:/run/a%41 #?.sock", "unix:/run/a%2541%20%23%3F.sock", True),
     ],
 )
 def test_every_form_becomes_an_address_of_its_own_family(text: str, grpc_address: str, loopback: bool) -> None:

@@ -10,6 +10,7 @@ import structlog
 
 from inflightd.daemon.logs import (
     PromptLog,
+    RepeatLimit,
     configure_logs,
     get_logger,
     is_poller_noise,
@@ -76,6 +77,48 @@ def test_a_terminal_gets_readable_lines() -> None:
     assert resolve_log_format("auto", io.StringIO()) == "json"
     assert resolve_log_format("json", Terminal()) == "json"
     assert resolve_log_format("console", io.StringIO()) == "console"
+
+
+def test_a_traceback_shows_no_local_variables() -> None:
+    """Case D08: rich, which is installed, would show them, and with them prompts."""
+
+    def fail(prompt: str) -> None:
+        raise ValueError("inner")
+
+    stream, root = io.StringIO(), logging.getLogger()
+    configure_logs("info", "console", stream)
+    try:
+        fail("canary" + str(id(stream)))
+    except ValueError:
+        get_logger("a").exception("ours")
+        logging.getLogger("grpc").exception("theirs")
+    finally:
+        for handler in [each for each in root.handlers if getattr(each, "inflightd", False)]:
+            root.removeHandler(handler)
+        structlog.reset_defaults()
+    assert stream.getvalue().count("ValueError: inner") == 2
+    assert f"canary{id(stream)}" not in stream.getvalue()
+
+
+def test_a_storm_of_the_same_error_is_cut_short_and_counted() -> None:
+    """Case D08."""
+    now_s = 100.0
+    limit = RepeatLimit(most=3, period_s=10, now_s=lambda: now_s)
+
+    def passed(name: str, msg: object, level: int = logging.ERROR) -> logging.LogRecord | None:
+        line = logging.LogRecord(name, level, "", 0, msg, (), None)
+        return line if limit.filter(line) else None
+
+    assert [passed("asyncio", f"broke\n{turn}") is not None for turn in range(10)] == [True] * 3 + [False] * 7
+    assert all(passed("a", {"event": "request_ended"}, logging.INFO) for _ in range(10))
+    assert passed("asyncio", "another") is not None
+    assert [passed("a", {"event": "fault", "n": turn}) is not None for turn in range(5)] == [True] * 3 + [False] * 2
+    now_s += 10
+    theirs, ours = passed("asyncio", "broke\nagain"), passed("a", {"event": "fault"})
+    assert theirs is not None
+    assert ours is not None
+    assert vars(theirs)["suppressed"] == 7
+    assert ours.msg == {"event": "fault", "suppressed": 2}
 
 
 def record(error: Exception, text: str, logger: str = "asyncio") -> logging.LogRecord:

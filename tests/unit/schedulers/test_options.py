@@ -76,3 +76,28 @@ def test_field_that_is_no_option_is_a_programming_error():
 
     with pytest.raises(TypeError, match=r"Plain\.slots"):
         describe(Plain)
+
+
+@pytest.mark.parametrize("value", [10**30, "1" + "0" * 30, 1e30, 1 << 63])
+def test_a_number_no_message_can_carry_is_refused(value):
+    @dataclass(frozen=True)
+    class Unbounded:
+        count: int = option(1, minimum=0, help="no maximum")
+
+    with pytest.raises(OptionError, match="64 bits"):
+        parse_options(Unbounded, {"count": value})
+
+
+@pytest.mark.parametrize("error", [ValueError, TypeError, ZeroDivisionError])
+def test_what_the_options_themselves_refuse_is_an_option_error(error):
+    @dataclass(frozen=True)
+    class Pair:
+        low: int = option(1, help="below high")
+        high: int = option(2, help="above low")
+
+        def __post_init__(self):
+            if self.low > self.high:
+                raise error("low is above high")
+
+    with pytest.raises(OptionError, match="low is above high"):
+        parse_options(Pair, {"low": 3})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from inflightd.clients.cli.sampling_options import sampling_options
-from inflightd.clients.cli.session import fail, json_option, print_json, target_option
+from inflightd.clients.cli.session import fail, json_option, not_utf8, print_json, target_option
 from inflightd.clients.cli.terminal import StreamFigures, write_text
 from inflightd.clients.errors import ServerError, UnavailableError
 from inflightd.clients.prompts import ChatMessage, ChatPrompt, GenerateOptions
@@ -31,6 +32,8 @@ def chat(target: Target, system: str | None, as_json: bool, options: GenerateOpt
     The whole conversation is sent each time.  /reset forgets it, /exit or Ctrl-D ends.  Ctrl-C cancels the answer,
     not the program; what had come of it stays in the conversation.
     """
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")  # a bad byte must not take the lines after it with it
     before = [] if system is None else [ChatMessage("system", system)]
     history = list(before)
     with asyncio.Runner() as runner:
@@ -51,13 +54,15 @@ def chat(target: Target, system: str | None, as_json: bool, options: GenerateOpt
                 except KeyboardInterrupt:
                     answer.end("cancelled")
                 except ServerError as error:
-                    answer.end("error")
+                    answer.end("error", error)
                     if isinstance(error, UnavailableError):
-                        fail(error, target)
+                        fail(error, target, as_json=False)  # the answer's line has said it
                     # Too long, rejected, refused: the conversation can go on without this turn.
                     click.echo(f"inflightd: {error}", err=True)
                     history.pop()
                     continue
+                except UnicodeEncodeError as error:
+                    raise not_utf8(error) from error
                 history.append(ChatMessage("assistant", answer.text))
         finally:
             runner.run(client.close())
@@ -65,14 +70,22 @@ def chat(target: Target, system: str | None, as_json: bool, options: GenerateOpt
 
 def _ask(as_json: bool) -> str | None:
     """The next line, or None at the end of input; Ctrl-C drops the line."""
+    if sys.stdin is None:
+        return None
     prompt = "> " if sys.stdin.isatty() and not as_json else ""
     if prompt:
         import readline  # noqa: F401  # gives input() editing and history
     while True:
         try:
-            return input(prompt).strip()
+            line = input(prompt).strip()
+            line.encode()
+            return line
         except EOFError:
+            if prompt:
+                click.echo()  # the shell's prompt on a line of its own
             return None
+        except UnicodeEncodeError:
+            click.echo("inflightd: the line is not UTF-8", err=True)
         except KeyboardInterrupt:
             click.echo("\n(/exit or Ctrl-D ends)", err=True)
 
@@ -104,8 +117,10 @@ class _Answer:
                     write_text(delta.text)
         self.end(self._figures.finish_reasons.get(0))
 
-    def end(self, finish_reason: str | None) -> None:
+    def end(self, finish_reason: str | None, error: ServerError | None = None) -> None:
         if not self._as_json:
+            if error is not None and not self._pieces:
+                return  # refused: there is no answer to end
             write_text("\n")
             click.echo(self._figures.line() if finish_reason != "cancelled" else "(cancelled)", err=True)
             return
@@ -115,6 +130,7 @@ class _Answer:
                 "role": "assistant",
                 "content": self.text,
                 "finish_reason": finish_reason,
+                "error": None if error is None else {"code": error.code, "message": error.message},
                 "usage": None if usage is None else asdict(usage),
                 "timings": None if timings is None else asdict(timings),
             }

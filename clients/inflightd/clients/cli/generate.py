@@ -69,7 +69,7 @@ def generate(
         known = TextPrompt(text)
     elif as_chat or system is not None:
         known = _chat(text, system)
-    run(_generate(target, known, text, options, as_json), target)
+    run(_generate(target, known, text, options, as_json), target, as_json=as_json)
 
 
 async def _generate(target: Target, known: Prompt | None, text: str, options: GenerateOptions, as_json: bool) -> None:
@@ -93,11 +93,17 @@ async def _generate(target: Target, known: Prompt | None, text: str, options: Ge
 
 def _text(prompt: str | None) -> str:
     try:
-        text = sys.stdin.read() if prompt == "-" else prompt or ""
+        text = _standard_input() if prompt == "-" else prompt or ""
         text.encode()  # arguments that are not UTF-8 come as lone surrogates, which the protocol cannot carry
     except UnicodeError as error:
         raise click.UsageError(f"PROMPT is not UTF-8: {error}") from error
     return text
+
+
+def _standard_input() -> str:
+    if sys.stdin is None:
+        raise click.UsageError('PROMPT "-" needs a standard input, there is none')
+    return sys.stdin.read()
 
 
 def _chat(text: str, system: str | None) -> ChatPrompt:

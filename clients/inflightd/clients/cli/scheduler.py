@@ -6,7 +6,16 @@ from dataclasses import asdict
 
 import click
 
-from inflightd.clients.cli.session import admin_option, admin_or_default, json_option, print_json, run, unsigned
+from inflightd.clients.cli.session import (
+    ANSWER_S,
+    SWAP_ANSWER_S,
+    admin_option,
+    admin_or_default,
+    json_option,
+    print_json,
+    run,
+    unsigned,
+)
 from inflightd.clients.status import SchedulerPolicy, SwapResult
 from inflightd.clients.target import Target
 
@@ -21,7 +30,7 @@ def scheduler() -> None:
 @json_option
 def list_policies(admin: Target | None, as_json: bool) -> None:
     """List the policies that can be used."""
-    policies = _policies(admin)
+    policies = _policies(admin, as_json)
     if as_json:
         print_json([asdict(each) for each in policies])
         return
@@ -36,7 +45,7 @@ def list_policies(admin: Target | None, as_json: bool) -> None:
 @json_option
 def show(name: str | None, admin: Target | None, as_json: bool) -> None:
     """Show a policy and its options; without NAME the current one."""
-    policies = _policies(admin)
+    policies = _policies(admin, as_json)
     chosen = next((each for each in policies if (each.name == name if name else each.current)), None)
     if chosen is None:
         known = ", ".join(each.name for each in policies) or "none"
@@ -67,7 +76,7 @@ def use(
     """Swap to the policy NAME between two steps; no stream is lost.  On any error nothing changes."""
     options = _parse_settings(settings)
     where = admin_or_default(admin)
-    result = run(_swap(where, name, options, expect_generation), where)
+    result = run(_swap(where, name, options, expect_generation), where, as_json=as_json)
     if as_json:
         print_json(asdict(result))
         return
@@ -86,20 +95,20 @@ def _parse_settings(settings: tuple[str, ...]) -> dict[str, str]:
     return options
 
 
-def _policies(admin: Target | None) -> list[SchedulerPolicy]:
+def _policies(admin: Target | None, as_json: bool) -> list[SchedulerPolicy]:
     where = admin_or_default(admin)
-    return run(_list(where), where)
+    return run(_list(where), where, as_json=as_json)
 
 
 async def _list(admin: Target) -> list[SchedulerPolicy]:
     from inflightd.clients.admin import AsyncAdmin
 
     async with AsyncAdmin(admin) as client:
-        return await client.list_schedulers()
+        return await client.list_schedulers(timeout_s=ANSWER_S)
 
 
 async def _swap(admin: Target, name: str, options: dict[str, str], expected_generation: int | None) -> SwapResult:
     from inflightd.clients.admin import AsyncAdmin
 
     async with AsyncAdmin(admin) as client:
-        return await client.swap(name, options, expected_generation=expected_generation)
+        return await client.swap(name, options, expected_generation=expected_generation, timeout_s=SWAP_ANSWER_S)

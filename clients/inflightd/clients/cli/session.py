@@ -6,15 +6,19 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Coroutine
+from dataclasses import asdict
 from typing import Any, NoReturn, TypeVar
 
 import click
 
+from inflightd.clients.cli.terminal import write_out, writes_unicode
 from inflightd.clients.errors import ServerError, TargetError, UnavailableError
 from inflightd.clients.target import ADMIN_VARIABLE, TARGET_VARIABLE, Target, default_admin, parse_admin, parse_target
 
 EXIT_SERVER_ERROR = 1
 EXIT_UNAVAILABLE = 69  # EX_UNAVAILABLE of sysexits.h
+# A daemon that is stopped or stuck must not hold an operator's command for ever; it waits 30 s for a swap itself.
+ANSWER_S, SWAP_ANSWER_S = 10.0, 40.0
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -81,21 +85,38 @@ def admin_or_default(admin: Target | None) -> Target:
 
 def print_json(value: object) -> None:
     """One line, out at once: who reads it may be a pipe that waits for it."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+    write_out(json.dumps(value, ensure_ascii=not writes_unicode()) + "\n")
 
 
-def run(coroutine: Coroutine[Any, Any, T], target: Target) -> T:
+def run(coroutine: Coroutine[Any, Any, T], target: Target, *, as_json: bool) -> T:
     """The coroutine's result; on a server error or an interrupt the program's end."""
     try:
         return asyncio.run(coroutine)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     except ServerError as error:
-        fail(error, target)
+        fail(error, target, as_json=as_json)
+    except UnicodeEncodeError as error:
+        raise not_utf8(error) from error
 
 
-def fail(error: ServerError, target: Target) -> NoReturn:
+def not_utf8(error: UnicodeEncodeError) -> click.UsageError:
+    """Bytes that are not UTF-8 came as lone surrogates, which the protocol cannot carry."""
+    return click.UsageError(f"an argument or the input is not UTF-8: {error.reason}")
+
+
+def fail(error: ServerError, target: Target, *, as_json: bool) -> NoReturn:
+    """To standard error; with --json as an object on standard output too, where a script reads."""
+    if as_json:
+        print_json(
+            {
+                "error": error.message,
+                "code": error.code,
+                "target": str(target),
+                "fields": [asdict(each) for each in error.violations],
+                "retry_after_s": error.retry_after_s,
+            }
+        )
     click.echo(f"inflightd: {error.code} from {target}: {error.message}", err=True)
     for each in error.violations:
         click.echo(f"  {each.field}: {each.description}", err=True)

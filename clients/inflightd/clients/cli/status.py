@@ -6,7 +6,15 @@ from dataclasses import asdict
 
 import click
 
-from inflightd.clients.cli.session import admin_option, admin_or_default, json_option, print_json, run, target_option
+from inflightd.clients.cli.session import (
+    ANSWER_S,
+    admin_option,
+    admin_or_default,
+    json_option,
+    print_json,
+    run,
+    target_option,
+)
 from inflightd.clients.results import Model
 from inflightd.clients.status import Status
 from inflightd.clients.target import Target
@@ -26,14 +34,14 @@ def status(ctx: click.Context, admin: Target | None, target: Target | None, as_j
     """
     on_line = {name for name in ("admin", "target") if ctx.get_parameter_source(name) is _COMMAND_LINE}
     if target is not None and (on_line == {"target"} or (not on_line and admin is None)):
-        health, models = run(_ask_public(target), target)
+        health, models = run(_ask_public(target), target, as_json=as_json)
         if as_json:
             print_json({"ready": health == "SERVING", "health": health, "models": [asdict(each) for each in models]})
         else:
             _show_public(health, models, target)
         return
     admin = admin_or_default(admin)
-    answer = run(_ask_admin(admin), admin)
+    answer = run(_ask_admin(admin), admin, as_json=as_json)
     if as_json:
         print_json(asdict(answer))
     else:
@@ -44,14 +52,14 @@ async def _ask_public(target: Target) -> tuple[str, list[Model]]:
     from inflightd.clients.client import AsyncClient
 
     async with AsyncClient(target) as client:
-        return await client.health(), await client.list_models()
+        return await client.health(timeout_s=ANSWER_S), await client.list_models(timeout_s=ANSWER_S)
 
 
 async def _ask_admin(admin: Target) -> Status:
     from inflightd.clients.admin import AsyncAdmin
 
     async with AsyncAdmin(admin) as client:
-        return await client.status()
+        return await client.status(timeout_s=ANSWER_S)
 
 
 def _show_public(health: str, models: list[Model], target: Target) -> None:

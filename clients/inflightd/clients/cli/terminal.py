@@ -13,9 +13,23 @@ _SHOWN_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F
 
 
 def write_text(text: str) -> None:
-    """Write and flush: a token is worth seeing when it comes."""
-    sys.stdout.write(text.translate(_SHOWN_CONTROLS) if sys.stdout.isatty() else text)
-    sys.stdout.flush()
+    """A token is worth seeing when it comes; what the terminal's encoding has not is shown by number."""
+    if sys.stdout is not None and sys.stdout.isatty():
+        text = text.translate(_SHOWN_CONTROLS)
+    if not writes_unicode():
+        text = text.encode(sys.stdout.encoding, "backslashreplace").decode(sys.stdout.encoding)
+    write_out(text)
+
+
+def write_out(text: str) -> None:
+    """Write and flush.  A program started without standard output has none to write to."""
+    if sys.stdout is not None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+def writes_unicode() -> bool:
+    return sys.stdout is None or sys.stdout.encoding.lower().startswith("utf")
 
 
 @dataclass(slots=True)

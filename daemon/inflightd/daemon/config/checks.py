@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Set
 
 from inflightd.daemon.config.addresses import MAX_UNIX_PATH_BYTES, Address, parse_address
 from inflightd.daemon.config.fields import Config
@@ -62,10 +64,18 @@ def _check_listeners(config: Config) -> None:
         _refuse_exposed("metrics_listen", address, config)
         if address in seen and address.port:
             raise ConfigError("metrics_listen", config.metrics_listen, "is a gRPC listener too")
-    if config.admin_socket is not None and len(config.admin_socket.encode()) > MAX_UNIX_PATH_BYTES:
-        raise ConfigError(
-            "admin_socket", config.admin_socket, f"a Unix socket path holds at most {MAX_UNIX_PATH_BYTES} bytes"
-        )
+    if config.admin_socket is not None:
+        _check_admin_socket(config.admin_socket, seen)
+
+
+def _check_admin_socket(path: str, listeners: Set[Address]) -> None:
+    # An empty path would make gRPC serve the operator's service on every interface.
+    if not path or path.startswith("unix:"):
+        raise ConfigError("admin_socket", path, "expected a path")
+    if len(path.encode()) > MAX_UNIX_PATH_BYTES:
+        raise ConfigError("admin_socket", path, f"a Unix socket path holds at most {MAX_UNIX_PATH_BYTES} bytes")
+    if os.path.abspath(path) in {os.path.abspath(each.path) for each in listeners if each.path}:
+        raise ConfigError("admin_socket", path, "is a public listener too")
 
 
 def _address(field: str, text: str) -> Address:

@@ -10,11 +10,14 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-Count = Annotated[int, Meta(ge=1)]
+_MAX_COUNT = 2**31 - 1  # what every counter and gRPC's own numbers hold
+Count = Annotated[int, Meta(ge=1, le=_MAX_COUNT)]
 # Written as a number of bytes or as text such as "4GiB".
-ByteSize = Annotated[int, Meta(ge=1, extra={"kind": "size"})]
+ByteSize = Annotated[int, Meta(ge=1, le=2**63 - 1, extra={"kind": "size"})]
+MessageSize = Annotated[int, Meta(ge=65_536, le=_MAX_COUNT, extra={"kind": "size"})]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Milliseconds = Annotated[float, Meta(gt=0, le=86_400_000)]
+TokenId = Annotated[int, Meta(ge=0, le=_MAX_COUNT)]
 OptionValue = bool | int | float | str
 
 DEFAULT_CLASS = "default"
@@ -42,15 +45,15 @@ class ScriptedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             description="What it emits: a hash of the text so far, the prompt over and over, given token ids, or none."
         ),
     ] = "hashed"
-    token_ids: Annotated[list[Annotated[int, Meta(ge=0)]], Meta(description="The tokens of the script 'tokens'.")] = []
+    token_ids: Annotated[list[TokenId], Meta(description="The tokens of the script 'tokens'.")] = []
     eos_token_ids: Annotated[
-        list[Annotated[int, Meta(ge=0)]], Meta(description="Its end-of-sequence tokens; none: it never ends by itself.")
+        list[TokenId], Meta(description="Its end-of-sequence tokens; none: it never ends by itself.")
     ] = []
     step_ms: Annotated[float, Meta(description="Duration of a step.", ge=0, le=60_000)] = 0.0
     load_ms: Annotated[float, Meta(description="Duration of its load.", ge=0, le=600_000)] = 0.0
     block_size_tokens: Annotated[int, Meta(description="Tokens in a KV block.", ge=1, le=4096)] = 32
     vocab_size: Annotated[int, Meta(description="Size of its vocabulary.", ge=259, le=1_000_000)] = 512
-    context_tokens: Annotated[int, Meta(description="Its own limit of prompt + output.", ge=2)] = 8192
+    context_tokens: Annotated[int, Meta(description="Its own limit of prompt + output.", ge=2, le=_MAX_COUNT)] = 8192
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,10 +95,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         int, Meta(description="Output limit of requests that set none.", ge=1, le=1_048_576)
     ] = 256
     max_sequence_tokens: Annotated[
-        Annotated[int, Meta(ge=2)] | None,
+        Annotated[int, Meta(ge=2, le=_MAX_COUNT)] | None,
         Meta(description="Most prompt + output tokens of a request; default: what the model and the pool allow."),
     ] = None
-    max_message_bytes: Annotated[ByteSize, Meta(description="Largest gRPC message, either way.")] = 16 * 1024 * 1024
+    max_message_bytes: Annotated[MessageSize, Meta(description="Largest gRPC message, either way.")] = 16 * 1024 * 1024
     request_lifetime_s: Annotated[
         Seconds | None, Meta(description="Every request ends this long after it arrived; default: no limit.")
     ] = None

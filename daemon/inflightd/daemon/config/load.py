@@ -13,7 +13,7 @@ from inflightd.daemon.config.addresses import default_admin_socket
 from inflightd.daemon.config.catalog import ConfigField, config_fields
 from inflightd.daemon.config.checks import check_config
 from inflightd.daemon.config.fields import ClassConfig, Config, ScriptedConfig
-from inflightd.daemon.config.sizes import parse_size
+from inflightd.daemon.core.kv.sizes import parse_size
 from inflightd.daemon.errors import ConfigError
 
 # Variables of the command line tools and of the test suite, which share the prefix.
@@ -130,6 +130,7 @@ def _from_text(field: ConfigField, text: str | Sequence[str]) -> object:
             if not equals or not key.strip():
                 raise ConfigError(field.name, part, "expected key=value")
             table[key.strip()] = value.strip()
+        _refuse_unclean(field.name, table)
         return table
     if field.kind == "list":
         return _convert(field, list(text), strict=False)
@@ -137,18 +138,23 @@ def _from_text(field: ConfigField, text: str | Sequence[str]) -> object:
 
 
 def _size(field: ConfigField, text: str) -> object:
-    if field.kind != "size":
-        return text
-    try:
-        return parse_size(text)
-    except ValueError as error:
-        raise ConfigError(field.name, text, str(error)) from None
+    return parse_size(text, field=field.name) if field.kind == "size" else text
 
 
 def _convert(field: ConfigField, value: object, *, strict: bool, shown: str | None = None) -> object:
+    _refuse_unclean(shown or field.name, value)
     if field.choices and value not in field.choices:
         raise ConfigError(shown or field.name, value, f"expected one of {', '.join(field.choices)}")
     try:
         return msgspec.convert(value, field.hint, strict=strict)
     except msgspec.ValidationError as error:
         raise ConfigError(shown or field.name, value, str(error)) from None
+
+
+def _refuse_unclean(name: str, value: object) -> None:
+    """No path holds a zero character; bytes that are no UTF-8 came in as lone surrogates and could not go out again."""
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str) and any(char == "\0" or "\ud800" <= char <= "\udfff" for char in text):
+            raise ConfigError(name, text, "holds a zero character or is not UTF-8")

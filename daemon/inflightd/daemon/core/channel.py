@@ -79,15 +79,18 @@ class Channel:
         self._received.clear()
         return commands
 
-    def wait(self, timeout_s: float | None) -> None:
-        """Block until something arrives, or can be written if there is a backlog, or the time is up."""
-        poller = select.poll()
-        poller.register(self._socket, select.POLLIN | (select.POLLOUT if self.backlog_bytes else 0))
-        poller.poll(None if timeout_s is None else max(0.0, timeout_s * 1000))
+    def receive(self) -> Command | Start:
+        """The next message, waiting for it.  Raises ChannelClosedError."""
+        while not self._received:
+            self.wait(None)
+            self.read()
+        return self._received.popleft()
 
-    def wait_writable(self, timeout_s: float) -> None:
-        """Block until the socket takes more, or the time is up."""
-        select.select((), (self._socket,), (), timeout_s)
+    def wait(self, timeout_s: float | None) -> bool:
+        """Block until something arrives, or can be written if there is a backlog; False if the time is up before."""
+        poller = select.poll()  # (select() refuses the high descriptors that a busy front hands down)
+        poller.register(self._socket, select.POLLIN | (select.POLLOUT if self.backlog_bytes else 0))
+        return bool(poller.poll(None if timeout_s is None else max(0.0, timeout_s * 1000)))
 
 
 def _list_header(count: int) -> bytes:

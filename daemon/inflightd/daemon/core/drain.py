@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from inflightd.daemon.core.sequence import worst_case_blocks
 from inflightd.schedulers.api import Plan, Preemption, SequenceView, View, is_decoding, uncomputed_tokens
+from inflightd.schedulers.budget import class_priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,7 @@ class Drain:
         for sequence in list(keep):
             if sequence not in keep:
                 continue
-            tokens = 1 if is_decoding(sequence) else min(budget_tokens, uncomputed_tokens(sequence))
-            tokens = min(tokens, budget_tokens)
+            tokens = _chunk_tokens(view, budget_tokens, sequence)
             if tokens == 0:
                 continue
             while not ledger.take(sequence, tokens):
@@ -67,11 +67,11 @@ class Drain:
         block_size_tokens = view.limits.block_size_tokens
         reserved = sum(_worst_case_blocks(sequence, block_size_tokens) for sequence in keep)
         slots = view.limits.max_batch_size - sum(1 + sequence.forks_to_come for sequence in keep)
-        classes = sorted(view.waiting, key=lambda name: (-view.classes[name].priority, name))
+        classes = sorted(view.waiting, key=lambda name: (-class_priority(view, name), name))
         for sequence in chain(view.preempted, *(view.waiting[name].by_arrival() for name in classes)):
             reserved += _worst_case_blocks(sequence, block_size_tokens)
             slots -= 1 + sequence.forks_to_come
-            tokens = min(budget_tokens, uncomputed_tokens(sequence))
+            tokens = _chunk_tokens(view, budget_tokens, sequence)
             if slots < 0:
                 return "no free slot"
             if reserved > view.kv.blocks_total:
@@ -81,6 +81,13 @@ class Drain:
             prefill.append((sequence, tokens))
             budget_tokens -= tokens
         return ""
+
+
+def _chunk_tokens(view: View, budget_tokens: int, sequence: SequenceView) -> int:
+    left_tokens = uncomputed_tokens(sequence)
+    if left_tokens <= budget_tokens:
+        return left_tokens
+    return budget_tokens - budget_tokens % view.capabilities.chunk_unit_tokens
 
 
 def _worst_case_blocks(sequence: SequenceView, block_size_tokens: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from inflightd.daemon.core.channel import Channel
+from inflightd.daemon.core.channel import Channel, ChannelClosedError
 from inflightd.daemon.core.wire import Cancel, Command, Submit, SwapDone, SwapPolicy
 from inflightd.daemon.errors import SwapRefused
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from inflightd.schedulers.api import Policy
 
 MAX_BACKLOG_BYTES = 4 * 1024 * 1024
+_MAX_IDLE_S = 60.0  # a policy may ask to be woken later than any poll can wait
+_CHECK_AFTER_S = 1.0  # of idleness: then it costs nobody anything
 
 BuildPolicy = Callable[[str, "dict[str, bool | int | float | str]"], "Policy"]
 
@@ -27,9 +29,19 @@ class EngineHost:
         self._channel = channel
         self._build_policy = build_policy
         self._clock = clock
+        self._checked_steps = 0  # up to which the books have been checked
 
     def run(self) -> None:
         """Until the socket ends.  Raises `ChannelClosedError` then, and `EngineError` if the engine is beyond use."""
+        try:
+            self._run()
+        except ChannelClosedError:
+            raise
+        except Exception:
+            self._channel.flush()  # what earlier steps produced is good, and nobody else can send it
+            raise
+
+    def _run(self) -> None:
         loop, channel = self._loop, self._channel
         while True:
             channel.read()
@@ -38,13 +50,15 @@ class EngineHost:
                 # The front is behind: no step until it has caught up.
                 channel.flush()
                 if channel.backlog_bytes > MAX_BACKLOG_BYTES:
-                    channel.wait_writable(1.0)
+                    channel.wait(None)
                 continue
             if not self._has_step():
                 if frame := loop.report():
                     channel.send(frame)
                 channel.flush()
-                channel.wait(self._idle_s())
+                if not channel.wait(self._idle_s()) and not loop.has_work:
+                    loop.check_idle()
+                    self._checked_steps = loop.totals.steps
                 continue
             frame, faults = loop.step(self._overlap)
             for fault in faults:
@@ -63,8 +77,8 @@ class EngineHost:
     def _idle_s(self) -> float | None:
         wake_ns = self._loop.wake_ns
         if wake_ns is None or not self._loop.has_work:
-            return None
-        return max(0.0, (wake_ns - self._clock.now_ns()) / 1e9)
+            return _CHECK_AFTER_S if self._checked_steps < self._loop.totals.steps else None
+        return min(max(0.0, (wake_ns - self._clock.now_ns()) / 1e9), _MAX_IDLE_S)
 
     def _handle(self, commands: list[Command]) -> None:
         for command in commands:

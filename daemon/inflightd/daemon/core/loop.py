@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from inflightd.daemon.core.kv.manager import KvManager
@@ -24,6 +25,7 @@ from inflightd.daemon.core.wire import (
     TokenDelta,
 )
 from inflightd.daemon.engines.api import StepBatch
+from inflightd.daemon.errors import CacheCorrupted
 from inflightd.schedulers.api import Capabilities, History, Limits, Policy, ServiceClass
 
 if TYPE_CHECKING:
@@ -49,8 +51,7 @@ class StepInHand:
 
     plan: CheckedPlan
     start_ns: int
-    rows: list[Row] = field(default_factory=list)
-    sequences: list[Sequence] = field(default_factory=list)  # behind the rows, in the same order
+    rows: list[Row] = field(default_factory=list)  # of the plan's decodes, then of its prefills
     scheduled_ns: int = 0  # when the batch was ready
     admitted: int = 0
     recomputed_tokens: int = 0
@@ -82,13 +83,11 @@ class StepLoop:
         self.wake_ns: int | None = None  # the last plan did nothing and asks to be asked again then
         self._view = LoopView(
             limits=limits,
-            classes=classes,
+            classes=MappingProxyType(dict(classes)),
             kv=KvPoolView(kv),
             capabilities=capabilities or Capabilities(),
-            running=self.roster.running,
-            preempted=self.roster.preempted,
-            waiting=self.roster.waiting,
-            tenants=self.roster.tenants,
+            waiting=MappingProxyType(self.roster.waiting),
+            tenants=MappingProxyType(self.roster.tenants.tokens),
         )
 
     @property
@@ -96,7 +95,7 @@ class StepLoop:
         return bool(self.roster.live)
 
     def submit(self, submit: Submit) -> None:
-        """Take in a request, between steps."""
+        """Take in a request, between steps.  Raises `EngineError` for the number of a live one."""
         self.roster.submit(submit)
         self.wake_ns = None
 
@@ -144,6 +143,13 @@ class StepLoop:
             error=error,
         )
 
+    def check_idle(self) -> None:
+        """With nobody here, all blocks are free and the books agree.  Raises `CacheCorrupted`.  O(blocks)."""
+        kv = self.roster.kv
+        kv.check_integrity()
+        if kv.tables:
+            raise CacheCorrupted(f"nobody is here, and blocks are held by {dict(kv.tables)}")
+
     def report(self) -> Frame | None:
         """What happened outside of steps since the last frame, if anything."""
         roster = self.roster
@@ -173,16 +179,17 @@ class StepLoop:
         )
 
     def _plan(self) -> tuple[CheckedPlan, list[PolicyFault]]:
-        view, totals = self._view, self.totals
+        view, totals, roster = self._view, self.totals, self.roster
+        view.running, view.preempted = tuple(roster.running), tuple(roster.preempted)
         view.step = totals.steps + 1
         view.now_ns = self._clock.now_ns()
         view.history = History(
             recomputed_tokens=totals.recomputed_tokens,
             prefilled_tokens=totals.prefilled_tokens,
-            preemptions=self.roster.moves.preemptions,
-            output_lengths=self.roster.outputs.sorted_tokens,
+            preemptions=roster.moves.preemptions,
+            output_lengths=roster.outputs.sorted_tokens,
         )
-        plan, faults = self.policies.plan(view, self.roster.live)
+        plan, faults = self.policies.plan(view, roster.live)
         self.reasons = plan.reasons
         self.wake_ns = plan.wake_ns if plan.is_empty else None
         return plan, faults
@@ -193,7 +200,6 @@ class StepLoop:
         for sequence, kind in plan.preempt:
             roster.preempt(sequence, kind)
         block_size_tokens = self.limits.block_size_tokens
-        rows, context_tokens = step.rows, 0
         for sequence in plan.decode:  # the hot loop: one turn per decoding sequence and step
             computed_tokens = sequence.computed_tokens
             if computed_tokens % block_size_tokens == 0:
@@ -205,16 +211,14 @@ class StepLoop:
                 row.draws[0].position = sequence.generated_tokens
             else:  # resumed, with a last chunk that stopped one token short
                 row.draws = sequence.draws()
-            context_tokens += computed_tokens
-            rows.append(row)
-        step.sequences += plan.decode
-        step.context_tokens = context_tokens
+        step.rows = [sequence.row for sequence in plan.decode]
+        step.context_tokens = sum([row.past_tokens for row in step.rows])
         for sequence, tokens in plan.prefill:
             if sequence.state is not State.RUNNING:
                 roster.admit(sequence, step.start_ns)
                 step.admitted += 1
             self._reserve_prefill(step, sequence, tokens)
-        if rows:
+        if step.rows:
             self.totals.steps += 1
         step.scheduled_ns = self._clock.now_ns()
         return step
@@ -228,48 +232,56 @@ class StepLoop:
         row.past_tokens = computed_tokens
         row.draws = sequence.draws() if end_tokens == sequence.total_tokens else ()
         step.rows.append(row)
-        step.sequences.append(sequence)
         step.context_tokens += computed_tokens
         step.recomputed_tokens += max(0, min(end_tokens, sequence.recompute_until_tokens) - computed_tokens)
 
     def _apply(self, step: StepInHand, result: StepResult) -> Frame:
-        roster, logprobs, token_ids = self.roster, result.logprobs, result.token_ids
+        roster, now_ns = self.roster, self._clock.now_ns()
         roster.copies = []
-        now_ns = self._clock.now_ns()
-        deltas: list[TokenDelta] = []
-        drawn = 0
-        for sequence, row in zip(step.sequences, step.rows, strict=True):
-            sequence.computed_tokens += len(row.token_ids)
-            if not row.draws:
-                continue
-            samples = roster.fork(sequence, row) if sequence.forks_to_come else (sequence,)
-            for sample in samples:
-                token_id = token_ids[drawn]
-                logprob = None if logprobs is None else logprobs[drawn]
-                drawn += 1
-                sample.token_ids.append(token_id)
-                sample.total_tokens += 1
-                sample.generated_tokens += 1
-                sample.sampling.observe(token_id)
-                sample.last_token_ns = now_ns
-                if sample.first_token_ns is None:
-                    sample.first_token_ns = now_ns
-                deltas.append(
-                    TokenDelta(sample.request, sample.sample, [token_id], None if logprob is None else [logprob])
-                )
-                # An end token counts as the answer's last even where the limit is met with it.
-                if token_id in sample.stop_token_ids and sample.generated_tokens > sample.sampling.params.min_tokens:
-                    roster.finish(sample, FinishReason.STOP, token_id)
-                elif sample.generated_tokens >= sample.max_new_tokens:
-                    roster.finish(sample, FinishReason.LENGTH)
+        samples = self._samples(step)
+        if result.logprobs is None:
+            deltas = [
+                TokenDelta(sample.request, sample.sample, [token_id])
+                for sample, token_id in zip(samples, result.token_ids, strict=True)
+            ]
+        else:
+            deltas = [
+                TokenDelta(sample.request, sample.sample, [token_id], None if logprob is None else [logprob])
+                for sample, token_id, logprob in zip(samples, result.token_ids, result.logprobs, strict=True)
+            ]
+        for sample, token_id in zip(samples, result.token_ids, strict=True):  # hot, as in _reserve
+            sample.token_ids.append(token_id)
+            sample.total_tokens += 1
+            sample.generated_tokens = generated_tokens = sample.generated_tokens + 1
+            sample.sampling.observe(token_id)
+            sample.last_token_ns = now_ns
+            if generated_tokens == 1:
+                sample.first_token_ns = now_ns
+            # An end token counts as the answer's last even where the limit is met with it.
+            if token_id in sample.stop_token_ids and generated_tokens > sample.sampling.params.min_tokens:
+                roster.finish(sample, FinishReason.STOP, token_id)
+            elif generated_tokens >= sample.max_new_tokens:
+                roster.finish(sample, FinishReason.LENGTH)
         totals, plan = self.totals, step.plan
         totals.prefilled_tokens += sum(tokens for _, tokens in plan.prefill)
         totals.recomputed_tokens += step.recomputed_tokens
-        totals.generated_tokens += drawn
+        totals.generated_tokens += len(samples)
         totals.padding_tokens += plan.padding_tokens
         finished, roster.ended = roster.ended, []
         state = self.state()
         return Frame(step=self._record(step, result, now_ns, state), tokens=deltas, finished=finished, state=state)
+
+    def _samples(self, step: StepInHand) -> list[Sequence]:
+        """Whose tokens the step computed, now that it has; those that get a new one, in the order of the draws."""
+        decode = step.plan.decode
+        for sequence in decode:
+            sequence.computed_tokens += 1
+        samples = decode.copy()
+        for (sequence, tokens), row in zip(step.plan.prefill, step.rows[len(decode) :], strict=True):
+            sequence.computed_tokens += tokens
+            if row.draws:
+                samples += self.roster.fork(sequence, row) if sequence.forks_to_come else (sequence,)
+        return samples
 
     def _record(self, step: StepInHand, result: StepResult, end_ns: int, state: LoopState) -> StepRecord:
         plan = step.plan
@@ -293,5 +305,5 @@ class StepLoop:
             preemptions_swap=0,
             recomputed_tokens=step.recomputed_tokens,
             admitted=step.admitted,
-            reasons=dict(plan.reasons),
+            reasons=plan.reasons,
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from inflightd.daemon.core.sequence import State
+from inflightd.daemon.core.wire import sendable
 from inflightd.daemon.errors import PlanError
 from inflightd.schedulers.api import ALL, Plan, Preemption, SequenceView
 
@@ -23,7 +24,7 @@ class CheckedPlan:
     decode: list[Sequence]
     preempt: list[tuple[Sequence, Preemption]]
     padding_tokens: int
-    reasons: Mapping[str, str]
+    reasons: dict[str, str]
     wake_ns: int | None
 
     @property
@@ -34,12 +35,14 @@ class CheckedPlan:
 class PlanChecker:
     """Checks the plans of one policy for one step.  Every broken rule is a `PlanError` naming policy, rule, sequence.
 
-    Rules: type, membership, duplicate, preempt, decode, tokens, chunk, budget, slots, blocks, padding, progress.
+    Rules: type, membership, duplicate, preempt, decode, tokens, chunk, budget, slots, blocks, padding, reasons,
+    progress.  It is made before the policy plans.
     """
 
     def __init__(self, policy: str, view: LoopView, live: Mapping[int, Sequence]) -> None:
         self._policy = policy
         self._view = view
+        self._running = view.running
         self._live = live
         self._ledger = view.kv.ledger()
 
@@ -59,7 +62,7 @@ class PlanChecker:
         for sequence, tokens in prefill:
             self._check_prefill(sequence, tokens)
             budget_tokens -= tokens
-        if not isinstance(plan.padding_tokens, int) or plan.padding_tokens < 0:
+        if type(plan.padding_tokens) is not int or plan.padding_tokens < 0:
             self._fail("padding", None, f"{plan.padding_tokens!r} padding tokens")
         if plan.padding_tokens and not self._view.capabilities.padding:
             self._fail("padding", None, "the engine computes no padding rows")
@@ -68,7 +71,8 @@ class PlanChecker:
             limit = self._view.limits.max_num_tokens
             self._fail("budget", None, f"{limit - budget_tokens} tokens planned, max_num_tokens is {limit}")
         self._check_slots(prefill, preempt)
-        checked = CheckedPlan(prefill, decode, preempt, plan.padding_tokens, plan.reasons, plan.wake_ns)
+        reasons = self._check_reasons(plan.reasons)
+        checked = CheckedPlan(prefill, decode, preempt, plan.padding_tokens, reasons, plan.wake_ns)
         self._check_progress(checked)
         return checked
 
@@ -91,13 +95,9 @@ class PlanChecker:
     def _check_decodes(self, plan: Plan, taken: set[int]) -> list[Sequence]:
         block_size_tokens = self._view.limits.block_size_tokens
         if plan.decode is ALL:
-            decode = [
-                sequence
-                for sequence in self._view.running
-                if sequence.total_tokens - sequence.computed_tokens == 1
-                and sequence.generated_tokens
-                and sequence.number not in taken
-            ]
+            decode = [s for s in self._running if s.total_tokens - s.computed_tokens == 1 and s.generated_tokens]
+            if taken:
+                decode = [sequence for sequence in decode if sequence.number not in taken]
         else:
             decode = [self._member(named) for named in cast("list[SequenceView]", plan.decode)]
             for sequence in decode:
@@ -108,15 +108,15 @@ class PlanChecker:
                     self._fail("decode", sequence, "has no token to decode from")
                 if sequence.total_tokens - sequence.computed_tokens != 1:
                     self._fail("decode", sequence, "has more than one token to compute")
-        for sequence in decode:
-            # Elsewhere the token goes into a block that the sequence has to itself: forks copy at once.
-            if sequence.computed_tokens % block_size_tokens == 0 and not self._ledger.take(sequence, 1):
+        # Elsewhere the token goes into a block that the sequence has to itself: forks copy at once.
+        for sequence in [sequence for sequence in decode if sequence.computed_tokens % block_size_tokens == 0]:
+            if not self._ledger.take(sequence, 1):
                 self._fail("blocks", sequence, "no free block for its next token")
         return decode
 
     def _check_prefill(self, sequence: Sequence, tokens: int) -> None:
         left = sequence.total_tokens - sequence.computed_tokens
-        if not isinstance(tokens, int) or not 1 <= tokens <= left:
+        if type(tokens) is not int or not 1 <= tokens <= left:
             self._fail("tokens", sequence, f"{tokens!r} tokens planned, {left} are left to compute")
         unit = self._view.capabilities.chunk_unit_tokens
         if tokens != left and tokens % unit:
@@ -129,19 +129,32 @@ class PlanChecker:
         if not admitted:
             return
         gone = {sequence.number for sequence, _ in preempt}
-        slots = sum(1 + s.forks_to_come for s in self._view.running if s.number not in gone)
+        slots = sum(1 + s.forks_to_come for s in self._running if s.number not in gone)
         slots += sum(1 + s.forks_to_come for s in admitted)
         if slots > self._view.limits.max_batch_size:
             limit = self._view.limits.max_batch_size
             self._fail("slots", admitted[-1], f"{slots} sequences would run, max_batch_size is {limit}")
 
+    def _check_reasons(self, reasons: Mapping[str, str]) -> dict[str, str]:
+        """They go into the step's record, which must be sendable when the step has been computed."""
+        if not isinstance(reasons, Mapping):
+            self._fail("reasons", None, f"a {type(reasons).__name__}, not a mapping")
+        checked: dict[str, str] = {}
+        for name, reason in reasons.items():
+            if not (isinstance(name, str) and isinstance(reason, str)):
+                self._fail("reasons", None, f"{name!r}: {reason!r} are not both text")
+            checked[sendable(name)] = sendable(reason)
+        return checked
+
     def _check_progress(self, checked: CheckedPlan) -> None:
         """A plan that does nothing must say until when: anything else is a hang, or a loop that spins."""
+        if checked.wake_ns is not None and type(checked.wake_ns) is not int:
+            self._fail("progress", None, f"wake_ns is {checked.wake_ns!r}, not a whole number")
         if checked.prefill or checked.decode or checked.preempt:
             return
         if checked.wake_ns is not None and checked.wake_ns > self._view.now_ns:
             return
-        if self._view.running or self._view.preempted or self._view.waiting:
+        if self._running or self._view.preempted or self._view.waiting:
             self._fail("progress", None, f"nothing is planned, wake_ns is {checked.wake_ns}, and there is work")
 
     def _member(self, named: SequenceView) -> Sequence:

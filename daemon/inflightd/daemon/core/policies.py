@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from inflightd.daemon.core.drain import Drain, DrainOptions
 from inflightd.daemon.core.planning import CheckedPlan, PlanChecker
-from inflightd.daemon.core.wire import PolicyFault
+from inflightd.daemon.core.wire import PolicyFault, sendable
 from inflightd.daemon.errors import PlanError
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class PolicySlot:
             policy = self.current
             try:
                 return PlanChecker(policy.name, view, live).check(policy.plan(view)), faults
-            except Exception as error:  # a plugin may raise anything; none of it may stop the loop
-                if isinstance(policy, Drain):
+            except BaseException as error:  # a plugin may raise anything, SystemExit too; none of it may stop the loop
+                if isinstance(policy, Drain) or isinstance(error, KeyboardInterrupt):
                     raise
                 self._fall_back()
                 faults.append(
@@ -49,10 +49,18 @@ class PolicySlot:
                         generation=self.generation,
                         step=view.step,
                         rule=error.rule if isinstance(error, PlanError) else "raised",
-                        detail=str(error) if isinstance(error, PlanError) else f"{type(error).__name__}: {error}",
+                        detail=_described(error),
                     )
                 )
 
     def _fall_back(self) -> None:
         self.current, self._previous = self._previous or Drain(DrainOptions()), None
         self.generation += 1
+
+
+def _described(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception as unspeakable:  # the plugin's own __str__
+        text = f"its text cannot be had ({type(unspeakable).__name__})"
+    return sendable(text if isinstance(error, PlanError) else f"{type(error).__name__}: {text}")

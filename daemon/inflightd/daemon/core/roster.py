@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from inflightd.daemon.core.kv.manager import KvManager
 from inflightd.daemon.core.sampling.state import SamplingState
 from inflightd.daemon.core.sequence import Sequence, State, worst_case_blocks
+from inflightd.daemon.core.tenants import TenantCounters
 from inflightd.daemon.core.view import OutputLengths
 from inflightd.daemon.core.waiting import WaitingQueue
 from inflightd.daemon.core.wire import Finished, FinishReason, Submit
+from inflightd.daemon.errors import EngineError
 from inflightd.schedulers.api import Limits, Preemption
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ class Roster:
         self.running: list[Sequence] = []
         self.preempted: list[Sequence] = []
         self.waiting: dict[str, WaitingQueue] = {}
-        self.tenants: dict[str, float] = {}
+        self.tenants = TenantCounters()
         self.outputs = OutputLengths()
         self.copies: list[tuple[int, int]] = []
         self.ended: list[Finished] = []  # terminal records that no frame has carried yet
@@ -51,7 +53,12 @@ class Roster:
         self._last_number = 0
 
     def submit(self, submit: Submit) -> None:
-        """Take in a request.  The front has checked it; one that can never run here all the same ends at once."""
+        """Take in a request.  The front has checked it; one that can never run here all the same ends at once.
+
+        Raises `EngineError` if the number is that of a live request: tokens would reach the wrong client.
+        """
+        if submit.number in self.requests:
+            raise EngineError(f"request {submit.number} is submitted a second time")
         params = submit.sampling
         stop_token_ids = frozenset(params.stop_token_ids)
         if not params.ignore_eos:
@@ -61,21 +68,25 @@ class Roster:
         problem = self._never_fits(submit)
         if problem:
             for sample in range(params.n):
-                self.ended.append(self._terminal_record(sequence, sample, FinishReason.ERROR, None, problem))
-                self.moves.finished += 1
+                self._end_sample(sequence, sample, FinishReason.ERROR, error=problem)
             return
+        self.tenants.enter(sequence.tenant)
         self.live[sequence.number] = sequence
         self.requests[submit.number] = {0: sequence}
         queue = self.waiting.get(submit.service_class)
         if queue is None:
-            queue = self.waiting[submit.service_class] = WaitingQueue(self.tenants)
+            queue = self.waiting[submit.service_class] = WaitingQueue(self.tenants.tokens)
         queue.add(sequence)
 
     def cancel(self, request: int, sample: int | None, reason: str) -> None:
         """End a request, or one of its samples; unknown and finished ones are ignored."""
         for sequence in list(self.requests.get(request, {}).values()):
-            if sample is None or sample == sequence.sample:
+            if sample is None or sequence.samples == (sample,):
                 self.finish(sequence, reason)
+            elif sample in sequence.samples:  # before the prompt's end: one sample less will split off
+                sequence.drop_sample(sample)
+                self.requests[request] = {sequence.sample: sequence}
+                self._end_sample(sequence, sample, reason)
 
     def admit(self, sequence: Sequence, now_ns: int) -> None:
         """A waiting or preempted sequence starts to run."""
@@ -84,7 +95,7 @@ class Roster:
             queue = self.waiting.get(sequence.service_class)
             if queue is not None and (head := queue.head()).number < sequence.number:
                 head.overtaken += 1
-            self._charge(sequence, sequence.prompt_tokens)
+            self.tenants.serve(sequence.tenant, sequence.prompt_tokens)
             sequence.scheduled_ns = now_ns
             self.moves.admitted += 1
         else:
@@ -127,10 +138,12 @@ class Roster:
         for child, draw in zip(children, row.draws[1:], strict=True):
             child.row.block_table = self.kv.table(child.number).blocks
             child.row.draws = (draw,)
+            self.tenants.enter(child.tenant)
             self.live[child.number] = child
             self.requests[child.request][child.sample] = child
             self.running.append(child)
         row.draws = row.draws[:1]
+        parent.samples = (parent.sample,)
         parent.forks_to_come = 0
         return [parent, *children]
 
@@ -150,13 +163,11 @@ class Roster:
         del siblings[sequence.sample]
         if not siblings:
             del self.requests[sequence.request]
-        self._charge(sequence, sequence.generated_tokens)
+        self.tenants.leave(sequence.tenant, sequence.generated_tokens)
         if reason in (FinishReason.STOP, FinishReason.LENGTH, FinishReason.STOP_STRING):
             self.outputs.add(sequence.generated_tokens)
-        samples = (sequence.sample, *range(1, 1 + sequence.forks_to_come))  # those that were never split off end too
-        for sample in samples:
-            self.ended.append(self._terminal_record(sequence, sample, reason, stop_token_id))
-        self.moves.finished += len(samples)
+        for sample in sequence.samples:  # those that were never split off end too
+            self._end_sample(sequence, sample, reason, stop_token_id)
 
     def check_integrity(self) -> None:
         """Raises AssertionError if where sequences are, their states and their blocks do not agree."""
@@ -187,15 +198,14 @@ class Roster:
         if not queue:
             del self.waiting[sequence.service_class]
 
-    def _charge(self, sequence: Sequence, tokens: int) -> None:
-        self.tenants[sequence.tenant] = self.tenants.get(sequence.tenant, 0.0) + tokens
-
     def _new_number(self) -> int:
         self._last_number += 1
         return self._last_number
 
     def _never_fits(self, submit: Submit) -> str:
         params, limits = submit.sampling, self._limits
+        if not submit.prompt_ids or params.max_tokens < 1:
+            return f"{len(submit.prompt_ids)} prompt tokens and max_tokens {params.max_tokens}: both must be positive"
         tokens = len(submit.prompt_ids) + params.max_tokens
         if tokens > limits.max_sequence_tokens:
             return f"prompt + max_tokens is {tokens} tokens, a sequence may have {limits.max_sequence_tokens}"
@@ -206,18 +216,20 @@ class Roster:
             return f"it may need {blocks} blocks, the pool has {self.kv.blocks_total}"
         return ""
 
-    @staticmethod
-    def _terminal_record(
-        sequence: Sequence, sample: int, reason: str, stop_token_id: int | None, error: str = ""
-    ) -> Finished:
-        return Finished(
-            number=sequence.request,
-            sample=sample,
-            reason=reason,
-            generated_tokens=sequence.generated_tokens if sample == sequence.sample else 0,
-            cached_tokens=sequence.cached_tokens,
-            preemptions=sequence.preemptions,
-            scheduled_ns=sequence.scheduled_ns,
-            stop_token_id=stop_token_id,
-            error=error,
+    def _end_sample(
+        self, sequence: Sequence, sample: int, reason: str, stop_token_id: int | None = None, error: str = ""
+    ) -> None:
+        self.moves.finished += 1
+        self.ended.append(
+            Finished(
+                number=sequence.request,
+                sample=sample,
+                reason=reason,
+                generated_tokens=sequence.generated_tokens,  # before the samples split: none
+                cached_tokens=sequence.cached_tokens,
+                preemptions=sequence.preemptions,
+                scheduled_ns=sequence.scheduled_ns,
+                stop_token_id=stop_token_id,
+                error=error,
+            )
         )

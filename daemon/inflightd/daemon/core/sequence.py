@@ -64,6 +64,7 @@ class Sequence:
         "request",
         "row",
         "sample",
+        "samples",
         "sampling",
         "scheduled_ns",
         "service_class",
@@ -82,6 +83,7 @@ class Sequence:
         self.number = number
         self.request = submit.number  # the front's number, shared by the samples of a request
         self.sample = sampling.sample
+        self.samples: tuple[int, ...] = tuple(range(params.n))  # what it stands for: its own, and those to split off
         self.sampling = sampling
         self.service_class = submit.service_class
         self.tenant = submit.tenant
@@ -126,7 +128,15 @@ class Sequence:
     def draws(self) -> list[Draw]:
         """The tokens to sample when this sequence's known tokens have been computed: one, or one for each sample."""
         first = Draw(self.sampling, self.generated_tokens)
-        return [first, *(Draw(self.sampling.fork(1 + k), 0) for k in range(self.forks_to_come))]
+        return [first, *(Draw(self.sampling.fork(sample), 0) for sample in self.samples[1:])]
+
+    def drop_sample(self, sample: int) -> None:
+        """One of several samples is not wanted any more, before they split; the others' tokens stay what they were."""
+        self.samples = tuple(other for other in self.samples if other != sample)
+        self.forks_to_come = len(self.samples) - 1
+        if self.sample == sample:
+            self.sample = self.samples[0]
+            self.sampling = self.sampling.fork(self.sample)
 
     def fork(self, number: int, sampling: SamplingState) -> Sequence:
         """Another sample of the same request, at the end of the prompt; its blocks are the caller's business."""
@@ -134,6 +144,7 @@ class Sequence:
         for name in Sequence.__slots__:
             setattr(other, name, getattr(self, name))
         other.number, other.sample, other.sampling = number, sampling.sample, sampling
+        other.samples = (sampling.sample,)
         other.token_ids = self.token_ids[: self.prompt_tokens]
         other.forks_to_come = 0
         other.row = Row(number, (), 0, (), ())

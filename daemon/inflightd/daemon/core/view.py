@@ -23,30 +23,35 @@ _REMEMBERED_OUTPUTS = 256
 class OutputLengths:
     """The lengths of recently finished outputs, kept sorted; the oldest falls out."""
 
-    sorted_tokens: list[int] = field(default_factory=list)
+    sorted_tokens: tuple[int, ...] = ()
+    _sorted: list[int] = field(default_factory=list)
     _order: deque[int] = field(default_factory=deque)
 
     def add(self, tokens: int) -> None:
         if len(self._order) == _REMEMBERED_OUTPUTS:
-            del self.sorted_tokens[bisect_left(self.sorted_tokens, self._order.popleft())]
+            del self._sorted[bisect_left(self._sorted, self._order.popleft())]
         self._order.append(tokens)
-        insort(self.sorted_tokens, tokens)
+        insort(self._sorted, tokens)
+        self.sorted_tokens = tuple(self._sorted)
 
 
 @dataclass(slots=True)
 class LoopView:
-    """Implements `inflightd.schedulers.api.View`.  One object for the life of the loop; `step`, `now_ns` and
-    `history` are brought up to date before each plan, the containers are the loop's own.
+    """Implements `inflightd.schedulers.api.View`.  One object for the life of the loop; what has a default, `running`
+    and `preempted` are set anew before each plan.
+
+    A policy that sorts, pops or clears what it is shown gets an exception and is replaced: the lists are copies as
+    tuples (a microsecond for 256 sequences), the mappings read-only windows on the loop's own.
     """
 
     limits: Limits
     classes: Mapping[str, ServiceClass]
     kv: KvPoolView
     capabilities: Capabilities
-    running: list[Sequence]
-    preempted: list[Sequence]
-    waiting: dict[str, WaitingQueue]
-    tenants: dict[str, float]
+    waiting: Mapping[str, WaitingQueue]
+    tenants: Mapping[str, float]
+    running: tuple[Sequence, ...] = ()
+    preempted: tuple[Sequence, ...] = ()
     cost: LinearCost = field(default_factory=LinearCost)
     history: History = field(default_factory=History)
     step: int = 0

@@ -257,6 +257,14 @@ class FinishReason:
     ERROR = "error"
 
 
+MAX_TEXT_CHARACTERS = 2000
+
+
+def sendable(text: str) -> str:
+    """A text of unknown origin as it may stand in a message: not too long, without what UTF-8 cannot hold."""
+    return text[:MAX_TEXT_CHARACTERS].encode("utf-8", "backslashreplace").decode()
+
+
 encode_command = msgspec.msgpack.Encoder().encode
 encode_event = msgspec.msgpack.Encoder().encode
 _command_decoder: msgspec.msgpack.Decoder[list[Command]] = msgspec.msgpack.Decoder(list[Command])

@@ -169,14 +169,21 @@ class ScriptedEngine:
 
 
 def _script(options: ScriptedOptions) -> Script:
-    """Raises `ConfigError` for a name that does not exist."""
-    eos = options.eos_token_ids
+    """Raises `ConfigError` for a name that does not exist, and for what would have nothing to say."""
+    eos, vocabulary = options.eos_token_ids, range(options.vocab_size)
+    for field, token_ids in (("scripted.token_ids", options.token_ids), ("scripted.eos_token_ids", eos)):
+        if outside := [token_id for token_id in token_ids if token_id not in vocabulary]:
+            raise ConfigError(field, outside[0], f"the vocabulary has {options.vocab_size} tokens")
     match options.script:
         case "hashed":
+            if not set(vocabulary) - set(eos):
+                raise ConfigError("scripted.vocab_size", options.vocab_size, "holds end tokens only")
             return hashed(options.vocab_size, eos)
         case "echo":
             return echo()
         case "tokens":
+            if not (options.token_ids or eos):
+                raise ConfigError("scripted.token_ids", [], "the script 'tokens' needs some")
             return tokens(options.token_ids, eos[0] if eos else None)
         case "silent":
             return silent

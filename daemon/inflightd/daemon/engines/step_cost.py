@@ -11,7 +11,8 @@ class StepCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """t = fixed + prefill tokens + decoding rows + context tokens, each times its own nanoseconds.
 
     A row of one token counts as decoding, even where that token ends a prompt: it costs the same.  Padding rows are
-    decoding rows.  Context is the sum of the rows' past tokens, padding included.  The defaults are those of SmolLM2-135M on two cores.
+    decoding rows.  Context is the sum of the rows' past tokens, padding included.  The defaults are those of
+    SmolLM2-135M on two cores.
     """
 
     fixed_ns: float = 8e6

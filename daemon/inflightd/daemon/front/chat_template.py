@@ -97,22 +97,18 @@ class ChatTemplate:
         if not messages:
             raise InvalidRequest(_FIELD, [], "there is none")
         text = self._text(messages, add_generation_prompt, now)
-        for index, message in enumerate(messages):
-            content = message.content.strip()
-            if content and content not in text and self._leaves_out(messages, index, add_generation_prompt, now):
-                raise InvalidRequest(
-                    f"{_FIELD}[{index}]", message.role, "the model's chat template leaves out this message"
-                )
+        missing = list(_not_in_order(messages, text))
+        if missing:
+            # They may be there in another form (escaped, moved): see whether plain words get through.
+            probes = {index: f"probe{secrets.token_hex(8)}" for index in missing}
+            tried = [ChatMessage(each.role, probes.get(i, each.content)) for i, each in enumerate(messages)]
+            shown = self._text(tried, add_generation_prompt, now).lower()
+            for index, probe in probes.items():
+                if probe not in shown:
+                    raise InvalidRequest(
+                        f"{_FIELD}[{index}]", messages[index].role, "the model's chat template leaves out this message"
+                    )
         return text
-
-    def _leaves_out(
-        self, messages: Sequence[ChatMessage], index: int, add_generation_prompt: bool, now: datetime
-    ) -> bool:
-        # The content may be there in another form (escaped, trimmed): see whether a plain word gets through.
-        probe = "probe" + secrets.token_hex(8)
-        tried = [*messages]
-        tried[index] = ChatMessage(messages[index].role, probe)
-        return probe not in self._text(tried, add_generation_prompt, now).lower()
 
     def _text(self, messages: Sequence[ChatMessage], add_generation_prompt: bool, now: datetime) -> str:
         parts: list[str] = []
@@ -138,6 +134,18 @@ class ChatTemplate:
             roles = [message.role for message in messages]
             raise InvalidRequest(_FIELD, roles, f"the model's chat template refuses them: {error}") from error
         return "".join(parts)
+
+
+def _not_in_order(messages: Sequence[ChatMessage], text: str) -> Iterator[int]:
+    """Messages whose contents are not found one after the other.  One pass: there may be very many."""
+    at = 0
+    for index, message in enumerate(messages):
+        content = message.content.strip()
+        found = text.find(content, at)
+        if found < 0:
+            yield index
+        else:
+            at = found + len(content)
 
 
 def _marked(messages: Sequence[ChatMessage], spellings: SpecialSpellings) -> tuple[Sequence[ChatMessage] | None, str]:

@@ -103,6 +103,11 @@ class Frontend:
         info = self.ready.info
         return ModelCard(self.model_name, self.ready.max_sequence_tokens, info.vocab_size, info.eos_token_ids)
 
+    @property
+    def limit_tokens(self) -> int | None:
+        """Of a request's prompt and output together; None while no engine is ready."""
+        return None if self._limits is None else self._limits.max_sequence_tokens
+
     async def run(self) -> None:
         """Until `stop()`.  Raises as `EngineLink.run`."""
         try:
@@ -132,7 +137,7 @@ class Frontend:
             raise
 
     async def _admitted(self, request: GenerateRequest) -> Generation:
-        self._serving_limits()
+        limits = self._serving_limits()
         self.check_model(request.model)
         request = validate_request(request)
         service_class = request.service_class or DEFAULT_CLASS
@@ -140,6 +145,7 @@ class Frontend:
             raise InvalidRequest("service_class", service_class, f"configured: {', '.join(self._classes)}")
         # Before the text is worked on: a full queue must cost nothing.
         check_queue(self._bounds, self.requests.queued_requests, self.requests.queued_prompt_tokens, 0, self._retry)
+        self.text.check_size(request.prompt, limits.max_sequence_tokens)
         self.prompts.prompt(request.request_id, request.prompt)
         prompt_ids = await self.text.prompt_ids(request.prompt)
         bad_words = request.sampling.bad_word_ids
@@ -201,6 +207,8 @@ class Frontend:
     async def tokenize(self, model: str, prompt: TextPrompt | ChatPrompt) -> list[int]:
         """Raises `InvalidRequest`."""
         self.check_model(model)
+        if isinstance(prompt, ChatPrompt) and self._limits is not None:  # of a text, the count is worth knowing
+            self.text.check_size(prompt, self._limits.max_sequence_tokens)
         return await self.text.tokenize(prompt)
 
     async def detokenize(self, model: str, token_ids: Sequence[int], skip_special_tokens: bool) -> str:
@@ -276,15 +284,15 @@ class Frontend:
             blocks=info.blocks_total,
             max_sequence_tokens=ready.max_sequence_tokens,
         )
-        self._warn_of_reservations(info.blocks_total * info.block_size_tokens)
+        self._warn_of_reservations(info.blocks_total * info.block_size_tokens, ready.max_sequence_tokens)
         self._on_state(self.state)
 
     def _use_policy(self) -> None:
         self.metrics.use_policy(self.swaps.current.name, self.swaps.current.generation)
         process_context["generation"] = self.swaps.current.generation
 
-    def _warn_of_reservations(self, pool_tokens: int) -> None:
-        fitting = pool_tokens // self.config.default_max_tokens
+    def _warn_of_reservations(self, pool_tokens: int, max_sequence_tokens: int) -> None:
+        fitting = pool_tokens // min(self.config.default_max_tokens, max_sequence_tokens)
         if fitting < self.config.max_batch_size:
             _log.warning(
                 "default_max_tokens_limits_concurrency",

@@ -66,10 +66,15 @@ class StopAutomaton:
         return len(self.depth) - 1
 
 
-@lru_cache(maxsize=256)
+# A state takes 260 bytes: both caches stay below 40 MiB whatever strings are sent.
+_MANY_CHARS = 512
+_small = lru_cache(maxsize=256)(StopAutomaton)
+_large = lru_cache(maxsize=1)(StopAutomaton)  # for the samples of one request, which come one after the other
+
+
 def stop_automaton(stops: tuple[str, ...]) -> StopAutomaton:
     """Clients send the same few stop strings over and over."""
-    return StopAutomaton(stops)
+    return (_small if sum(map(len, stops)) <= _MANY_CHARS else _large)(stops)
 
 
 class StopMatcher:

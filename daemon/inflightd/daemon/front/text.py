@@ -47,6 +47,19 @@ class TextService:
     def has_chat_template(self) -> bool:
         return self.chat_template is not None
 
+    def check_size(self, prompt: TextPrompt | TokenPrompt | ChatPrompt, limit_tokens: int) -> None:
+        """Refuse at once what must come to more than `limit_tokens`, however its text is cut into tokens.
+
+        Tokenizing the largest messages takes seconds.  Raises InvalidRequest with both numbers.
+        """
+        longest_bytes = self.tokenizer.longest_token_bytes
+        if isinstance(prompt, TokenPrompt) or longest_bytes is None:
+            return
+        texts = [prompt.text] if isinstance(prompt, TextPrompt) else [each.content for each in prompt.messages]
+        size_chars = sum(map(len, texts))
+        if size_chars > limit_tokens * longest_bytes:
+            raise InvalidRequest("prompt", f"{size_chars} characters", f"cannot fit into {limit_tokens} tokens")
+
     async def prompt_ids(self, prompt: TextPrompt | TokenPrompt | ChatPrompt) -> list[int]:
         """Ids of a prompt, at least one; a text gets the begin-of-sequence token if the model wants it.
 

@@ -40,8 +40,14 @@ class Tokenizer:
         bos_token_id: int | None = None,
         unknown_token_id: int | None = None,
         add_bos: bool = False,
+        lossless: bool = False,
     ) -> None:
-        """pieces: the bytes each id stands for.  encoder: must hold the special tokens as special added tokens."""
+        """pieces: the bytes each id stands for.  encoder: must hold the special tokens as special added tokens.
+
+        lossless: every character of a text is in one of its tokens, none is dropped or joined with others.
+        """
+        # None: nothing can be said about how many tokens a text has at least.
+        self.longest_token_bytes = max(map(len, pieces)) if lossless else None
         self.special_token_ids = frozenset(special_token_ids)
         self.eos_token_ids = tuple(eos_token_ids)
         self.bos_token_id = bos_token_id

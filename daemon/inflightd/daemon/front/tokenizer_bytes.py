@@ -30,7 +30,8 @@ def byte_tokenizer(vocab_size: int, eos_token_ids: list[int]) -> Tokenizer:
     pieces = [token.encode() for token in SPECIAL_TOKENS]
     pieces += [bytes([byte]) for byte in range(256)]
     pieces += [f" w{token_id}".encode() for token_id in range(len(pieces), vocab_size)]
-    return Tokenizer(encoder, pieces, special_token_ids=range(len(SPECIAL_TOKENS)), eos_token_ids=eos_token_ids)
+    special = range(len(SPECIAL_TOKENS))
+    return Tokenizer(encoder, pieces, special_token_ids=special, eos_token_ids=eos_token_ids, lossless=True)
 
 
 def _byte_chars() -> list[str]:

@@ -97,6 +97,7 @@ def gguf_tokenizer(metadata: Mapping[str, object]) -> Tokenizer:
         bos_token_id=bos,
         unknown_token_id=gguf_token_id(metadata, "unknown"),
         add_bos=bool(metadata.get("tokenizer.ggml.add_bos_token", kind == "llama")),
+        lossless=True,
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import grpc.aio
 
@@ -19,7 +20,17 @@ from inflightd.daemon.front.request import (
     TextPrompt,
     TokenPrompt,
 )
+from inflightd.daemon.front.validation import (
+    MAX_BAD_WORDS,
+    MAX_LOGIT_BIAS_ENTRIES,
+    MAX_STOP_STRINGS,
+    MAX_STOP_TOKEN_IDS,
+)
 from inflightd.v1 import inference_pb2 as pb
+
+MAX_DETOKENIZED_IDS = 262_144
+
+_Part = TypeVar("_Part")
 
 FINISH_REASONS = {
     "": pb.FINISH_REASON_UNSPECIFIED,
@@ -34,13 +45,19 @@ FINISH_REASONS = {
 }
 
 
-def generate_request(message: pb.GenerateRequest, context: grpc.aio.ServicerContext[Any, Any]) -> GenerateRequest:
-    """Raises `InvalidRequest` for what no `GenerateRequest` can say; ranges are checked by the front."""
+def generate_request(
+    message: pb.GenerateRequest, context: grpc.aio.ServicerContext[Any, Any], limit_tokens: int | None = None
+) -> GenerateRequest:
+    """Raises `InvalidRequest` for what no `GenerateRequest` can say; ranges are checked by the front.
+
+    limit_tokens: of prompt and output, if the model is loaded.  What has far too many parts is refused here: copying
+    the 16 million token ids that fit into a message would hold up every stream for seconds.
+    """
     arrival_ns = time.monotonic_ns()
     return GenerateRequest(
         request_id=message.request_id,
         model=message.model,
-        prompt=_prompt(message),
+        prompt=_prompt(message, limit_tokens),
         sampling=_sampling(message.sampling) if message.HasField("sampling") else SamplingRequest(),
         stopping=_stopping(message.stopping) if message.HasField("stopping") else StoppingRequest(),
         logprobs=message.output.logprobs if message.output.HasField("logprobs") else None,
@@ -54,7 +71,7 @@ def generate_request(message: pb.GenerateRequest, context: grpc.aio.ServicerCont
     )
 
 
-def _prompt(message: pb.GenerateRequest) -> TextPrompt | TokenPrompt | ChatPrompt:
+def _prompt(message: pb.GenerateRequest, limit_tokens: int | None) -> TextPrompt | TokenPrompt | ChatPrompt:
     kind = message.WhichOneof("prompt")
     if kind is None:
         raise InvalidRequest("prompt", None, "one of text, token_ids and chat must be set")
@@ -63,18 +80,25 @@ def _prompt(message: pb.GenerateRequest) -> TextPrompt | TokenPrompt | ChatPromp
     if kind == "text":
         return TextPrompt(message.text, message.parse_special_tokens)
     if kind == "token_ids":
+        count = len(message.token_ids.ids)
+        if limit_tokens is not None and count > limit_tokens:
+            raise InvalidRequest("prompt", f"{count} tokens", f"the limit is {limit_tokens} tokens, output included")
         return TokenPrompt(list(message.token_ids.ids))
-    return chat_prompt(message.chat)
+    return chat_prompt(message.chat, limit_tokens)
 
 
-def chat_prompt(chat: pb.Chat) -> ChatPrompt:
+def chat_prompt(chat: pb.Chat, limit_tokens: int | None = None) -> ChatPrompt:
+    """Raises `InvalidRequest` for more messages than a prompt can have tokens."""
+    count = len(chat.messages)
+    if limit_tokens is not None and count > limit_tokens:
+        raise InvalidRequest("chat.messages", f"{count} messages", f"the limit is {limit_tokens} tokens")
     return ChatPrompt(
         [ChatMessage(each.role, each.content) for each in chat.messages],
         chat.add_generation_prompt if chat.HasField("add_generation_prompt") else True,
     )
 
 
-def tokenize_prompt(message: pb.TokenizeRequest) -> TextPrompt | ChatPrompt:
+def tokenize_prompt(message: pb.TokenizeRequest, limit_tokens: int | None = None) -> TextPrompt | ChatPrompt:
     """Raises `InvalidRequest`."""
     kind = message.WhichOneof("input")
     if kind is None:
@@ -83,11 +107,24 @@ def tokenize_prompt(message: pb.TokenizeRequest) -> TextPrompt | ChatPrompt:
         return TextPrompt(message.text, message.parse_special_tokens)
     if message.parse_special_tokens:
         raise InvalidRequest("parse_special_tokens", True, "only for text, not for chat")
-    return chat_prompt(message.chat)
+    return chat_prompt(message.chat, limit_tokens)
+
+
+def detokenize_ids(message: pb.DetokenizeRequest) -> list[int]:
+    """Raises `InvalidRequest`."""
+    return _few("token_ids", message.token_ids, MAX_DETOKENIZED_IDS)
+
+
+def _few(field: str, parts: Sequence[_Part], most: int) -> list[_Part]:
+    if len(parts) > most:
+        raise InvalidRequest(field, len(parts), f"more than {most}")
+    return list(parts)
 
 
 def _sampling(message: pb.Sampling) -> SamplingRequest:
     has = message.HasField
+    if len(message.logit_bias) > MAX_LOGIT_BIAS_ENTRIES:
+        raise InvalidRequest("sampling.logit_bias", len(message.logit_bias), f"more than {MAX_LOGIT_BIAS_ENTRIES}")
     return SamplingRequest(
         temperature=message.temperature if has("temperature") else 1.0,
         top_k=message.top_k,
@@ -97,7 +134,7 @@ def _sampling(message: pb.Sampling) -> SamplingRequest:
         presence_penalty=message.presence_penalty,
         frequency_penalty=message.frequency_penalty,
         logit_bias=dict(message.logit_bias),
-        bad_words=list(message.bad_words),
+        bad_words=_few("sampling.bad_words", message.bad_words, MAX_BAD_WORDS),
         seed=message.seed if has("seed") else None,
         n=message.n if has("n") else 1,
     )
@@ -107,8 +144,8 @@ def _stopping(message: pb.Stopping) -> StoppingRequest:
     return StoppingRequest(
         max_tokens=message.max_tokens if message.HasField("max_tokens") else None,
         min_tokens=message.min_tokens,
-        stop=list(message.stop),
-        stop_token_ids=list(message.stop_token_ids),
+        stop=_few("stopping.stop", message.stop, MAX_STOP_STRINGS),
+        stop_token_ids=_few("stopping.stop_token_ids", message.stop_token_ids, MAX_STOP_TOKEN_IDS),
         ignore_eos=message.ignore_eos,
         include_stop=message.include_stop,
     )

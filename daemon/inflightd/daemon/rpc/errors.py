@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final, NoReturn
 
 import grpc
@@ -20,6 +21,7 @@ from inflightd.daemon.errors import (
     InvalidRequest,
     Overloaded,
     PlanError,
+    ResponseTooLarge,
     SwapRefused,
     Unavailable,
 )
@@ -30,6 +32,7 @@ _Code = grpc.StatusCode
 STATUS_OF: Final[tuple[tuple[type[InflightdError], grpc.StatusCode], ...]] = (
     (InvalidRequest, _Code.INVALID_ARGUMENT),
     (Overloaded, _Code.RESOURCE_EXHAUSTED),
+    (ResponseTooLarge, _Code.RESOURCE_EXHAUSTED),
     (Unavailable, _Code.UNAVAILABLE),
     (EngineError, _Code.UNAVAILABLE),
     (PlanError, _Code.INTERNAL),
@@ -87,5 +90,15 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: InflightdErr
         number = code_pb2.Code.Value(code.name)
         rich = status_pb2.Status(code=number, message=str(error), details=packed)
         trailing = rpc_status.to_status(rich).trailing_metadata
-    await context.abort(code, str(error), trailing)
+    try:
+        await context.abort(code, str(error), trailing)
+    except grpc.aio.AbortError as aborted:
+        asyncio.get_running_loop().call_soon(_forget_frames, aborted)
+        raise
     raise AssertionError("abort returned")
+
+
+def _forget_frames(aborted: BaseException) -> None:
+    """The call keeps the exception, its frames keep the call: until the garbage collector came, each refused request
+    would stay in memory, whatever its size."""
+    aborted.__traceback__ = aborted.__context__ = None

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc.aio
 import structlog
+from google.protobuf.message import Message
 
-from inflightd.daemon.errors import GenerationEnded, InflightdError
+from inflightd.daemon.errors import GenerationEnded, InflightdError, InvalidRequest, ResponseTooLarge
 from inflightd.daemon.front.delta import Delta
 from inflightd.daemon.front.frontend import Frontend
 from inflightd.daemon.front.generation import Generation
+from inflightd.daemon.front.request import GenerateRequest
 from inflightd.daemon.logs import get_logger
-from inflightd.daemon.rpc.conversion import generate_request, response, tokenize_prompt, whole_response
+from inflightd.daemon.rpc.conversion import (
+    detokenize_ids,
+    generate_request,
+    response,
+    tokenize_prompt,
+    whole_response,
+)
 from inflightd.daemon.rpc.errors import abort
 from inflightd.v1 import inference_pb2 as pb
 from inflightd.v1 import inference_pb2_grpc as pb_grpc
@@ -25,6 +33,7 @@ _DEADLINE_TOLERANCE_S = 0.05
 # A status cannot be sent while a write is stuck; the handler does not wait for that longer than this.
 _STUCK_ABORT_S = 1.0
 
+_M = TypeVar("_M", bound=Message)
 _Context = grpc.aio.ServicerContext[Any, Any]
 _StreamContext = grpc.aio.ServicerContext[pb.GenerateRequest, pb.GenerateResponse]
 
@@ -40,7 +49,7 @@ class InferenceService(pb_grpc.InferenceServicer):
         generation: Generation | None = None
         structlog.contextvars.bind_contextvars(request_id=request.request_id)
         try:
-            generation = await self._front.generate(generate_request(request, context))
+            generation = await self._front.generate(self._read(request, context))
             request_id, write = request.request_id, context.write
             while deltas := await generation.next():
                 for delta in deltas:
@@ -62,32 +71,46 @@ class InferenceService(pb_grpc.InferenceServicer):
         collected: list[Delta] = []
         structlog.contextvars.bind_contextvars(request_id=request.request_id)
         try:
-            generation = await self._front.generate(generate_request(request, context))
+            generation = await self._front.generate(self._read(request, context))
             while deltas := await generation.next():
                 collected += deltas
+            return self._fitting(whole_response(collected, request.request_id))
         except InflightdError as error:
             _close(generation, context)
             await abort(context, error)
         finally:
             _close(generation, context)
-        return whole_response(collected, request.request_id)
+
+    def _read(self, request: pb.GenerateRequest, context: _Context) -> GenerateRequest:
+        try:
+            return generate_request(request, context, self._front.limit_tokens)
+        except InvalidRequest:
+            self._front.metrics.rejected["invalid"] += 1
+            raise
+
+    def _fitting(self, message: _M) -> _M:
+        """Raises `ResponseTooLarge`: gRPC would refuse it too, but with a traceback in the log."""
+        size_bytes, limit_bytes = message.ByteSize(), self._front.config.max_message_bytes
+        if size_bytes > limit_bytes:
+            raise ResponseTooLarge(size_bytes, limit_bytes)
+        return message
 
     async def Tokenize(self, request: pb.TokenizeRequest, context: _Context) -> pb.TokenizeResponse:  # noqa: N802
         try:
-            ids = await self._front.tokenize(request.model, tokenize_prompt(request))
+            ids = await self._front.tokenize(request.model, tokenize_prompt(request, self._front.limit_tokens))
+            return self._fitting(pb.TokenizeResponse(token_ids=ids))
         except InflightdError as error:
             await abort(context, error)
-        return pb.TokenizeResponse(token_ids=ids)
 
     async def Detokenize(  # noqa: N802
         self, request: pb.DetokenizeRequest, context: _Context
     ) -> pb.DetokenizeResponse:
         skip = request.skip_special_tokens if request.HasField("skip_special_tokens") else True
         try:
-            text = await self._front.detokenize(request.model, list(request.token_ids), skip)
+            text = await self._front.detokenize(request.model, detokenize_ids(request), skip)
+            return self._fitting(pb.DetokenizeResponse(text=text))
         except InflightdError as error:
             await abort(context, error)
-        return pb.DetokenizeResponse(text=text)
 
     async def ListModels(  # noqa: N802
         self, request: pb.ListModelsRequest, context: _Context

@@ -71,11 +71,20 @@ def _refuse_foreign(path: str) -> None:
         try:
             probe.connect(path)
         except ConnectionRefusedError:
-            os.unlink(path)  # left by a process that is gone
+            _unlink(path)  # left by a process that is gone
             return
         except OSError as error:
             raise ListenError(f"unix:{path}", error.errno or errno.EADDRINUSE) from error
     raise ListenError(f"unix:{path}", errno.EADDRINUSE)
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError as error:
+        raise ListenError(
+            f"unix:{path}", error.errno or 0, f"cannot replace a dead socket: {error.strerror}"
+        ) from error
 
 
 def check_tcp(address: Address) -> None:

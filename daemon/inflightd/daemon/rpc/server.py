@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from urllib.parse import quote
 
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -14,6 +15,7 @@ from inflightd.daemon.rpc.control import ControlService
 from inflightd.daemon.rpc.health import HealthService
 from inflightd.daemon.rpc.inference import InferenceService
 from inflightd.daemon.rpc.listeners import ListenError, socket_umask
+from inflightd.daemon.rpc.unreadable import RefuseUnreadable
 from inflightd.v1 import control_pb2, control_pb2_grpc, inference_pb2, inference_pb2_grpc
 
 INFERENCE = inference_pb2.DESCRIPTOR.services_by_name["Inference"].full_name
@@ -23,7 +25,7 @@ HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 MAX_METADATA_BYTES = 16 * 1024
 # Clients may ping every 10 s; the limit is half of that, because pings jitter.
 MIN_CLIENT_PING_MS = 5_000
-# A dead link is noticed after 20 + 10 s.
+# A dead link is noticed after 20 + 10 s.  Not by the keepalive timeout alone: gRPC gives a ping a minute of its own.
 KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 20_000, 10_000
 
 
@@ -36,13 +38,18 @@ def server_options(max_message_bytes: int) -> list[tuple[str, int]]:
         ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
         ("grpc.keepalive_time_ms", KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+        ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", MIN_CLIENT_PING_MS),
     ]
 
 
+def _server(config: Config) -> grpc.aio.Server:
+    return grpc.aio.server(interceptors=(RefuseUnreadable(),), options=server_options(config.max_message_bytes))
+
+
 def public_server(config: Config, front: Frontend, health: HealthService) -> grpc.aio.Server:
-    server = grpc.aio.server(options=server_options(config.max_message_bytes))
+    server = _server(config)
     inference_pb2_grpc.add_InferenceServicer_to_server(InferenceService(front), server)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     reflection.enable_server_reflection((INFERENCE, HEALTH, reflection.SERVICE_NAME), server)
@@ -50,7 +57,7 @@ def public_server(config: Config, front: Frontend, health: HealthService) -> grp
 
 
 def admin_server(config: Config, control: ControlService, health: HealthService) -> grpc.aio.Server:
-    server = grpc.aio.server(options=server_options(config.max_message_bytes))
+    server = _server(config)
     control_pb2_grpc.add_ControlServicer_to_server(control, server)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     reflection.enable_server_reflection((CONTROL, HEALTH, reflection.SERVICE_NAME), server)
@@ -62,7 +69,8 @@ def listen(server: grpc.aio.Server, address: Address) -> Address:
     try:
         if address.path:
             with socket_umask():
-                server.add_insecure_port(f"unix:{address.path}")
+                # gRPC takes the path for part of a URI: unquoted, "%41" would be bound as "A", past the lock.
+                server.add_insecure_port(f"unix:{quote(address.path)}")
             return address
         port = server.add_insecure_port(str(address))
     except RuntimeError as error:

@@ -118,6 +118,18 @@ def test_a_server_error_exits_1_and_shows_the_fields(daemon) -> None:
     assert "sampling.top_p: not in (0, 1]" in result.stderr
 
 
+def test_with_json_an_error_is_an_object_for_the_script_that_reads(daemon) -> None:
+    daemon.find_fault()
+    result = CliRunner().invoke(generate, ["--target", daemon.target, "--raw", "--json", "hi"])
+    assert result.exit_code == 1
+    (error,) = _json_lines(result.stdout)
+    assert (error["code"], error["target"], error["retry_after_s"]) == ("INVALID_ARGUMENT", daemon.target, None)
+    assert error["fields"] == [{"field": "sampling.top_p", "description": "not in (0, 1]"}]
+    daemon.overload()
+    result = CliRunner().invoke(generate, ["--target", daemon.target, "--raw", "--json", "hi"])
+    assert _json_lines(result.stdout)[0]["retry_after_s"] == 1.5
+
+
 def test_an_overload_shows_when_to_try_again(daemon) -> None:
     daemon.overload()
     result = CliRunner().invoke(generate, ["--target", daemon.target, "--raw", "hi"])
@@ -180,5 +192,6 @@ def test_an_answer_cut_short_by_the_server_is_shown_before_the_error(daemon) -> 
     result = CliRunner().invoke(generate, ["--target", daemon.target, "--raw", "--json", "hi"])
     assert result.exit_code == 69
     assert "UNAVAILABLE" in result.stderr
-    delta, last = _json_lines(result.stdout)
+    delta, last, error = _json_lines(result.stdout)
     assert (delta["text"], last["finish_reason"]) == ("so far", None)
+    assert (error["code"], error["error"]) == ("UNAVAILABLE", "draining")

@@ -9,7 +9,7 @@ import pytest
 
 from inflightd.daemon.core.wire import FinishReason
 from inflightd.daemon.engines import scripts
-from inflightd.schedulers.api import Plan, Preemption, SequenceView, View
+from inflightd.schedulers.api import Plan, Preemption, SequenceView, View, is_decoding, uncomputed_tokens
 from inflightd.schedulers.registry import build
 from tests.support.loops import LoopUnderTest, expected_tokens, make_loop
 
@@ -175,6 +175,51 @@ def test_one_sample_can_end_while_the_others_go_on() -> None:
     assert under_test.tokens[1, 2] == expected_tokens([3] * 20, 9, sample=2, n=3)
 
 
+@pytest.mark.parametrize("cancelled", [(0,), (2,), (1, 2), (0, 1), (2, 0), (0, 1, 2)])
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_sample_can_be_ended_before_the_samples_split(cancelled: tuple[int, ...], steps: int) -> None:
+    """Waiting, or with the first chunk of its prompt computed; cancelled twice."""
+    under_test = make_loop(build("throughput-max", {}), max_num_tokens=16)
+    under_test.submit(1, [3] * 20, n=3, max_tokens=9)
+    for _ in range(steps):
+        under_test.step()
+    for sample in cancelled:
+        under_test.cancel(1, sample)
+        under_test.cancel(1, sample)
+    under_test.run()
+    for sample in range(3):
+        record = under_test.finished[1, sample]
+        if sample in cancelled:
+            assert (record.reason, record.generated_tokens) == (FinishReason.CANCELLED, 0)
+            assert not under_test.tokens[1, sample]
+        else:
+            assert record.reason == FinishReason.LENGTH
+            assert under_test.tokens[1, sample] == expected_tokens([3] * 20, 9, sample=sample, n=3)
+    assert under_test.loop.state().finished == 3
+
+
+@pytest.mark.parametrize(("at", "preemptions"), [((0,), 1), ((1,), 3), ((2, 5), 6)])
+def test_preemption_around_the_split_of_the_samples_changes_no_token(at: tuple[int, ...], preemptions: int) -> None:
+    """The parent with half its prompt computed, the samples right after they split, and later."""
+
+    @dataclass
+    class InChunks(PreemptAt):
+        def plan(self, view: View) -> Plan:
+            plan = super().plan(view)
+            gone = {sequence.number for sequence, _ in plan.preempt}
+            prompts = [s for s in view.running if not is_decoding(s) and s.number not in gone]
+            whole = [*plan.prefill, *((s, uncomputed_tokens(s)) for s in prompts)]
+            return Plan(prefill=[(s, min(16, tokens)) for s, tokens in whole], preempt=plan.preempt)
+
+    under_test = make_loop(InChunks(at))
+    under_test.submit(1, [3] * 20, n=3, max_tokens=9)
+    under_test.run()
+    assert under_test.faults == []
+    assert under_test.loop.state().preemptions == preemptions
+    for sample in range(3):
+        assert under_test.tokens[1, sample] == expected_tokens([3] * 20, 9, sample=sample, n=3)
+
+
 @pytest.mark.parametrize("state", ["queued", "first chunk", "decoding", "preempted", "finished"])
 def test_a_cancelled_request_computes_no_more_and_disturbs_nobody(state: str) -> None:
     """Case S06."""
@@ -219,6 +264,8 @@ def test_the_next_user_of_a_slot_gets_all_its_tokens() -> None:
 @pytest.mark.parametrize(
     ("sizes", "words"),
     [
+        ({"prompt": 0}, "0 prompt tokens"),
+        ({"prompt": 5, "max_tokens": 0}, "max_tokens 0"),
         ({"prompt": 60, "max_tokens": 5}, "a sequence may have 64"),
         ({"prompt": 10, "n": 9}, "max_batch_size is 8"),
         ({"prompt": 31, "max_tokens": 33, "n": 4}, "the pool has 8"),
@@ -247,6 +294,22 @@ def test_a_step_record_accounts_for_every_token() -> None:
     assert [record.step for record in records] == list(range(1, len(records) + 1))
     assert all(record.end_ns - record.start_ns == 1_000_000 for record in records)
     assert sum(record.admitted for record in records) == 6
+
+
+def test_a_policy_sees_when_a_stream_got_its_first_and_its_last_token() -> None:
+    seen: list[tuple[int | None, int | None]] = []
+
+    @dataclass
+    class Watching(PreemptAt):
+        def plan(self, view: View) -> Plan:
+            seen.extend((s.first_token_ns, s.last_token_ns) for s in view.running)
+            return super().plan(view)
+
+    under_test = make_loop(Watching((3,)))
+    under_test.submit(1, [3] * 4, max_tokens=5)
+    under_test.run()
+    # A step takes a millisecond; the third token is followed by a preemption, which takes none.
+    assert seen == [(1_000_000, at_ns * 1_000_000) for at_ns in (1, 2, 3, 4)]
 
 
 def test_finished_rows_of_a_static_batch_are_computed_to_its_end_with_its_longest_context() -> None:

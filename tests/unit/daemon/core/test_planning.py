@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -65,7 +66,18 @@ def waiting(view: View) -> Any:
         ("tokens", 2, lambda v: Plan(prefill=[(waiting(v), cast(Any, 1.5))])),
         ("budget", None, lambda v: Plan(prefill=[(waiting(v), 40)], padding_tokens=24)),
         ("padding", None, lambda v: Plan(padding_tokens=-1)),
+        ("padding", None, lambda v: Plan(padding_tokens=True)),
+        ("tokens", 2, lambda v: Plan(prefill=[(waiting(v), True)])),
+        ("budget", None, lambda v: Plan(padding_tokens=10**30)),
+        ("reasons", None, lambda v: Plan(reasons=cast(Any, ["default"]))),
+        ("reasons", None, lambda v: Plan(reasons={"default": cast(Any, 3)})),
+        ("reasons", None, lambda v: Plan(reasons=cast(Any, {3: "full"}))),
         ("progress", None, lambda v: Plan(decode=())),
+        ("progress", None, lambda v: Plan(decode=(), wake_ns=cast(Any, math.nan))),
+        ("progress", None, lambda v: Plan(decode=(), wake_ns=cast(Any, math.inf))),
+        ("progress", None, lambda v: Plan(decode=(), wake_ns=True)),
+        # Nothing is computed, so it would be waited for: for ever, in a busy loop.
+        ("progress", None, lambda v: Plan(preempt=[(running(v), Preemption.RECOMPUTE)], wake_ns=cast(Any, math.nan))),
     ],
 )
 def test_a_broken_rule_is_named(
@@ -83,6 +95,71 @@ def test_a_broken_rule_is_named(
     assert loop.state().steps == before.steps + 1
     under_test.run()
     assert len(under_test.finished) == 2
+
+
+@pytest.mark.parametrize(
+    "meddle",
+    [
+        lambda v: v.running.pop(),
+        lambda v: v.running.sort(key=lambda s: -s.number),
+        lambda v: v.preempted.clear(),
+        lambda v: v.waiting.clear(),
+        lambda v: v.tenants.update(a=1.0),
+        lambda v: v.classes.popitem(),
+        lambda v: v.history.output_lengths.append(3),
+    ],
+)
+def test_a_policy_cannot_change_the_lists_it_is_shown(under_test: LoopUnderTest, meddle: Callable[[Any], Any]) -> None:
+    under_test.loop.use_policy(1, Written(meddle))
+    under_test.step()
+    assert [(fault.rule, fault.replaced_by) for fault in under_test.faults] == [("raised", "written")]
+    under_test.run()
+    assert len(under_test.finished) == 2
+
+
+def test_a_view_that_a_policy_spoiled_is_whole_again_for_the_next_one(under_test: LoopUnderTest) -> None:
+    def spoil(view: Any) -> Plan:
+        view.running = view.preempted = ()
+        view.step = view.now_ns = -1
+        return Plan(decode=[])
+
+    under_test.loop.use_policy(1, Written(spoil))
+    under_test.step()
+    assert [fault.rule for fault in under_test.faults] == ["progress"]
+    under_test.run()
+    assert len(under_test.finished) == 2
+
+
+def test_iterators_do_for_lists(under_test: LoopUnderTest) -> None:
+    def lazily(view: View) -> Plan:
+        waiting = [s for queue in view.waiting.values() for s in queue.by_arrival()]
+        return Plan(
+            prefill=cast(Any, ((s, s.total_tokens) for s in waiting)),
+            decode=cast(Any, iter(s for s in view.running if s.generated_tokens)),
+            preempt=cast(Any, iter(())),
+        )
+
+    under_test.loop.use_policy(1, Written(lazily))
+    under_test.run()
+    assert under_test.faults == []
+    assert len(under_test.finished) == 2
+
+
+def test_a_sequence_of_another_loop_is_no_member(under_test: LoopUnderTest) -> None:
+    other = make_loop(Written())
+    other.submit(1, [3] * 8)
+    strange = next(iter(other.loop.roster.live.values()))
+    under_test.loop.use_policy(1, Written(lambda v: Plan(decode=[strange])))
+    under_test.step()
+    assert [fault.rule for fault in under_test.faults] == ["membership"]
+
+
+def test_reasons_are_cut_to_what_a_message_holds(under_test: LoopUnderTest) -> None:
+    under_test.loop.use_policy(1, Written(lambda v: Plan(reasons={"default": "\udcff" + "x" * 10_000_000})))
+    record = under_test.step()
+    assert record is not None
+    assert record.reasons["default"].startswith("\\udcffxxx")
+    assert len(record.reasons["default"]) < 10_000
 
 
 def test_more_sequences_than_slots_are_refused(under_test: LoopUnderTest) -> None:

@@ -168,6 +168,10 @@ def test_launch_gives_a_full_batch_of_longest_sequences_their_blocks() -> None:
             },
         ),
         ("scripted.script", {"scripted": ScriptedSettings(script="sing")}),
+        ("scripted.token_ids", {"scripted": ScriptedSettings(script="tokens")}),
+        ("scripted.token_ids", {"scripted": ScriptedSettings(script="tokens", token_ids=[512])}),
+        ("scripted.eos_token_ids", {"scripted": ScriptedSettings(eos_token_ids=[-1])}),
+        ("scripted.vocab_size", {"scripted": ScriptedSettings(vocab_size=2, eos_token_ids=[0, 1])}),
     ],
 )
 def test_launch_refuses_what_cannot_work(field: str, change: dict[str, Any]) -> None:

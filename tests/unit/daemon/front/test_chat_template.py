@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -155,6 +158,27 @@ def test_environment_is_the_one_templates_are_written_for() -> None:
 def test_failing_or_trespassing_template_refuses_the_request(body: str) -> None:
     with pytest.raises(InvalidRequest, match="template refuses"):
         ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}" + body, {}).render(chat(("user", "x")))
+
+
+def test_thousands_of_altered_contents_take_one_more_rendering() -> None:
+    renderings = 0
+
+    class Counted(ChatTemplate):
+        def _text(self, messages: Sequence[ChatMessage], add_generation_prompt: bool, now: datetime) -> str:
+            nonlocal renderings
+            renderings += 1
+            return super()._text(messages, add_generation_prompt, now)
+
+    messages = chat(*[("user", f"{i} & {i}") for i in range(2000)])
+    assert (
+        Counted("{% for m in messages %}{{ m.content | e }}\n{% endfor %}", {}).render(messages).count("&amp;") == 2000
+    )
+    assert renderings == 2
+    backwards = "{% for m in messages | reverse %}{{ m.content }}\n{% endfor %}"
+    assert Counted(backwards, {}).render(messages).count("&") == 2000
+    without_last = "{% for m in messages %}{% if not loop.last %}{{ m.content | e }}{% endif %}{% endfor %}"
+    with pytest.raises(InvalidRequest, match=r"chat\.messages\[1999\].*leaves out"):
+        Counted(without_last, {}).render(messages)
 
 
 def test_runaway_template_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:

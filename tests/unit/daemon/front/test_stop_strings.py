@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inflightd.daemon.front.stop_strings import StopMatch, StopMatcher
+from inflightd.daemon.front.stop_strings import StopMatch, StopMatcher, stop_automaton
 
 
 def whole_text_match(text: str, stops: list[str]) -> StopMatch | None:
@@ -72,3 +72,12 @@ def test_only_what_may_belong_to_a_match_is_unsafe() -> None:
 )
 def test_pieces_give_the_match_of_the_whole(parts: list[str], stops: list[str]) -> None:
     assert search(parts, stops) == whole_text_match("".join(parts), stops)
+
+
+def test_compiled_strings_are_shared_and_those_kept_stay_few_however_many_clients_invent() -> None:
+    large = tuple(f"{i}" + "x" * 1000 for i in range(16))
+    assert stop_automaton(("a", "b")) is stop_automaton(("a", "b"))
+    first = stop_automaton(large)
+    assert stop_automaton(large) is first, "the samples of a request share it"
+    stop_automaton((*large[1:], "other"))
+    assert stop_automaton(large) is not first, "4 MiB each: not kept"

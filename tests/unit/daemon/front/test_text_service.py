@@ -37,6 +37,20 @@ async def test_prompts_of_each_kind_become_ids(service: TextService, byte_tokeni
     assert ids == [1, *byte_tokenizer.encode("the"), 2]
 
 
+def test_what_cannot_fit_is_refused_without_tokenizing_it(
+    service: TextService, byte_tokenizer: Tokenizer, executor: ThreadPoolExecutor
+) -> None:
+    longest = max(len(byte_tokenizer.decode([i], False).encode()) for i in range(byte_tokenizer.vocab_size))
+    service.check_size(TextPrompt("x" * longest * 10), 10)
+    service.check_size(TokenPrompt([1] * 1000), 10)  # they are counted, not guessed at
+    for prompt in (
+        TextPrompt("x" * (longest * 10 + 1)),
+        ChatPrompt([ChatMessage("user", "x" * longest * 10), ChatMessage("user", "x")]),
+    ):
+        with pytest.raises(InvalidRequest, match=f"{longest * 10 + 1} characters.*10 tokens"):
+            service.check_size(prompt, 10)
+
+
 async def test_begin_of_sequence_is_put_before_text_once(
     sentence_tokenizer: Tokenizer, executor: ThreadPoolExecutor
 ) -> None:

@@ -18,6 +18,7 @@ from inflightd.daemon.front.request import (
 )
 from inflightd.daemon.rpc.conversion import (
     FINISH_REASONS,
+    detokenize_ids,
     generate_request,
     response,
     tokenize_prompt,
@@ -46,6 +47,39 @@ def test_absent_fields_are_the_defaults() -> None:
     assert (request.logprobs, request.skip_special_tokens, request.deadline_ns) == (None, True, None)
     empty = converted(pb.GenerateRequest(text="x", sampling=pb.Sampling(), stopping=pb.Stopping()))
     assert (empty.sampling, empty.stopping) == (SamplingRequest(), StoppingRequest())
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        (pb.GenerateRequest(token_ids=pb.TokenIds(ids=[1] * 11)), "prompt"),
+        (pb.GenerateRequest(chat=pb.Chat(messages=[pb.Message(role="user")] * 11)), "chat.messages"),
+        (pb.GenerateRequest(text="x", stopping=pb.Stopping(stop=["x"] * 17)), "stopping.stop"),
+        (pb.GenerateRequest(text="x", stopping=pb.Stopping(stop_token_ids=[1] * 129)), "stopping.stop_token_ids"),
+        (pb.GenerateRequest(text="x", sampling=pb.Sampling(bad_words=["x"] * 129)), "sampling.bad_words"),
+        (
+            pb.GenerateRequest(text="x", sampling=pb.Sampling(logit_bias=dict.fromkeys(range(1025), 1.0))),
+            "sampling.logit_bias",
+        ),
+    ],
+)
+def test_too_many_parts_are_refused_before_they_are_copied(message: pb.GenerateRequest, field: str) -> None:
+    call: Any = Call()
+    with pytest.raises(InvalidRequest) as caught:
+        generate_request(message, call, limit_tokens=10)
+    assert caught.value.field == field
+    if field in ("prompt", "chat.messages"):
+        generate_request(message, call, limit_tokens=11)
+        generate_request(message, call)  # no model is loaded: the front says so
+
+
+def test_other_calls_have_their_bounds_too() -> None:
+    many = pb.Chat(messages=[pb.Message(role="user")] * 11)
+    with pytest.raises(InvalidRequest, match="limit is 10 tokens"):
+        tokenize_prompt(pb.TokenizeRequest(chat=many), 10)
+    assert detokenize_ids(pb.DetokenizeRequest(token_ids=[1, 2])) == [1, 2]
+    with pytest.raises(InvalidRequest, match="token_ids = 262145"):
+        detokenize_ids(pb.DetokenizeRequest(token_ids=[1] * 262_145))
 
 
 def test_zero_is_a_value_and_not_absent() -> None:

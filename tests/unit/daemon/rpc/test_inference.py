@@ -155,11 +155,16 @@ async def test_a_bad_request_names_its_field_and_never_reaches_the_engine(
     assert daemon.app._front.metrics.admitted == admitted
 
 
-async def test_bytes_that_are_no_text_end_that_call_only(daemon: Any) -> None:
-    """Case G01: a lone 0xFF in a string field."""
+@pytest.mark.parametrize("body", [b"\x1a\x01\xff", b"\xff\xff\xff", b"\x1a\x7fcut"])
+async def test_bytes_that_are_no_message_end_that_call_only(
+    daemon: Any, body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Case G01: a lone 0xFF in a string field; and no traceback that anybody could fill the log with."""
     raw = daemon.channel.unary_unary("/inflightd.v1.Inference/GenerateOnce")
-    error = await failure(raw(b"\x1a\x01\xff"))
-    assert error.code() is not grpc.StatusCode.OK
+    assert (await failure(raw(body))).code() is grpc.StatusCode.INVALID_ARGUMENT
+    stream = daemon.channel.unary_stream("/inflightd.v1.Inference/Generate")(body)
+    assert (await failure(stream.read())).code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert not caplog.records
     assert (await daemon.inference.GenerateOnce(asked(1))).choices[0].text == "A"
 
 

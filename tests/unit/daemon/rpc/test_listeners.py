@@ -76,3 +76,19 @@ def test_sockets_are_for_owner_and_group(tmp_path: Path) -> None:
         made.bind(path)
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o660
     assert os.umask(before) == before
+
+
+def test_a_dead_socket_that_cannot_be_removed_is_an_error_of_the_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "x.sock")
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(path)
+
+    def refuse(_: str) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(ListenError, match=r"EPERM.*cannot replace a dead socket") as caught:
+        UnixLock(path)
+    assert caught.value.error_number == errno.EPERM

@@ -1,0 +1,297 @@
+"""The engine host: commands in and frames out around the steps, whatever the front does."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+
+from inflightd.daemon.clock import MonotonicClock
+from inflightd.daemon.core import host as host_module
+from inflightd.daemon.core.channel import Channel, ChannelClosedError
+from inflightd.daemon.core.host import EngineHost
+from inflightd.daemon.core.loop import StepLoop
+from inflightd.daemon.core.wire import Cancel, FinishReason, Frame, PolicyFault, SwapDone
+from inflightd.daemon.engine_process import build_policy
+from inflightd.daemon.engines.api import StepResult
+from inflightd.daemon.engines.scripted import ScriptedEngine, ScriptedOptions
+from inflightd.daemon.errors import CacheCorrupted, EngineError
+from inflightd.schedulers.api import Limits, Plan, Policy, ServiceClass, View
+from inflightd.schedulers.registry import build
+from tests.support.fronts import FrontEnd
+from tests.support.loops import VOCAB_SIZE, expected_tokens
+
+
+class Hosted(FrontEnd):
+    """A host in a thread of its own, and the front's end of its socket."""
+
+    def __init__(self, engine: ScriptedEngine, policy: Policy, sock: socket.socket, theirs: socket.socket) -> None:
+        super().__init__(sock)
+        info = engine.info
+        limits = Limits(64, 2048, info.block_size_tokens, info.context_tokens)
+        clock = MonotonicClock()
+        self.loop = StepLoop(engine, policy, clock=clock, limits=limits, classes={"default": ServiceClass("default")})
+        self.theirs = theirs
+        self.channel = Channel(theirs)
+        self.error: BaseException | None = None
+        self._host = EngineHost(self.loop, self.channel, build_policy, clock)
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._host.run()
+        except Exception as error:  # for the test to look at
+            self.error = error
+
+    def cpu_s(self) -> float:
+        assert self.thread.ident is not None
+        return time.clock_gettime(time.pthread_getcpuclockid(self.thread.ident))
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < deadline, "the condition did not come true in time"
+            time.sleep(0.002)
+
+
+@contextlib.contextmanager
+def hosted(policy: Policy | None = None, engine: ScriptedEngine | None = None, **options: Any) -> Iterator[Hosted]:
+    front, theirs = socket.socketpair()
+    with front, theirs:
+        engine = engine or ScriptedEngine(ScriptedOptions(vocab_size=VOCAB_SIZE, **options))
+        under_test = Hosted(engine, policy or build("throughput-max", {}), front, theirs)
+        try:
+            yield under_test
+        finally:
+            with contextlib.suppress(OSError):
+                front.shutdown(socket.SHUT_RDWR)
+            under_test.thread.join(10)
+            assert not under_test.thread.is_alive()
+
+
+def test_requests_are_answered_and_the_host_ends_with_the_socket() -> None:
+    with hosted() as front:
+        for number in range(5):
+            front.submit(number, [number + 1] * 10, max_tokens=20)
+        front.read_until(lambda: len(front.finished) == 5)
+        for number in range(5):
+            assert front.tokens[number, 0] == expected_tokens([number + 1] * 10, 20)
+    assert isinstance(front.error, ChannelClosedError)
+
+
+def test_there_is_one_frame_for_each_step() -> None:
+    with hosted(step_ns=1_000_000) as front:
+        front.submit(1, [3] * 10, max_tokens=30)
+        front.read_until(lambda: bool(front.finished))
+        steps = [event.step.step for event in front.events if isinstance(event, Frame) and event.step]
+        assert steps == list(range(1, 31))
+
+
+def test_an_idle_host_uses_no_cpu() -> None:
+    with hosted() as front:
+        front.submit(1, [3] * 10, max_tokens=3)
+        front.read_until(lambda: bool(front.finished))
+        time.sleep(0.05)
+        before_s = front.cpu_s()
+        time.sleep(0.5)
+        assert front.cpu_s() - before_s < 0.005
+
+
+def test_waiting_for_a_wake_up_uses_no_cpu_and_ends_in_time() -> None:
+    with hosted(build("static-batch", {"slots": 2, "max_queue_delay_ms": 400.0})) as front:
+        begun = time.monotonic_ns()
+        front.submit(1, [3], max_tokens=3)
+        front.wait_until(lambda: front.loop.wake_ns is not None)
+        before_s = front.cpu_s()
+        front.read_until(lambda: bool(front.finished))
+        assert front.cpu_s() - before_s < 0.02
+        assert 0.4 <= (time.monotonic_ns() - begun) / 1e9 < 5
+
+
+@pytest.mark.parametrize("delay_ms", [1e10, 1e15, 1e300])
+def test_a_wake_up_beyond_what_a_poll_can_wait_for_does_not_end_the_host(delay_ms: float) -> None:
+    with hosted(build("static-batch", {"slots": 2, "max_queue_delay_ms": delay_ms})) as front:
+        front.submit(1, [3], max_tokens=3)
+        front.wait_until(lambda: front.loop.wake_ns is not None)
+        time.sleep(0.02)
+        front.submit(2, [3], max_tokens=3)  # fills the batch
+        front.read_until(lambda: len(front.finished) == 2)
+
+
+def test_a_reader_that_stops_pauses_the_steps_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_module, "MAX_BACKLOG_BYTES", 100_000)
+    with hosted(context_tokens=16_384, blocks_total=8192) as front:
+        front.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        for number in range(16):
+            front.submit(number, [number + 1], max_tokens=1000)
+        front.wait_until(lambda: front.channel.backlog_bytes > 100_000)
+        time.sleep(0.05)
+        steps, before_s = front.loop.totals.steps, front.cpu_s()
+        time.sleep(0.3)
+        assert front.loop.totals.steps == steps < 1000
+        assert front.cpu_s() - before_s < 0.005
+        assert front.channel.backlog_bytes < 150_000
+        front.cancel(3)  # heard while paused
+        front.wait_until(lambda: len(front.loop.roster.running) == 15)
+        front.read_until(lambda: len(front.finished) == 16)
+        for number in range(16):
+            expected = expected_tokens([number + 1], 1000)
+            tokens = front.tokens[number, 0]
+            assert tokens == (expected[: len(tokens)] if number == 3 else expected)
+        assert front.finished[3, 0].generated_tokens == len(front.tokens[3, 0])
+
+
+def test_the_end_of_a_front_that_was_behind_ends_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_module, "MAX_BACKLOG_BYTES", 10_000)
+    with hosted(context_tokens=16_384) as front:
+        front.submit(1, [1], max_tokens=16_000)
+        front.wait_until(lambda: front.channel.backlog_bytes > 10_000)
+    assert isinstance(front.error, ChannelClosedError)
+
+
+def test_commands_that_come_while_the_engine_computes_count_from_the_next_step() -> None:
+    with hosted(step_ns=250_000_000) as front:
+        front.submit(1, [3] * 10, max_tokens=50)
+        front.wait_until(lambda: front.loop.totals.steps == 1)
+        front.submit(2, [4] * 10, max_tokens=1)
+        front.cancel(1)
+        front.cancel(1)
+        front.read_until(lambda: len(front.finished) == 2)
+        assert front.finished[1, 0].reason == FinishReason.CANCELLED
+        assert front.finished[1, 0].generated_tokens == 1
+        assert front.loop.totals.steps == 2
+
+
+def test_a_cancel_with_nothing_left_to_step_is_answered_at_once() -> None:
+    with hosted(build("static-batch", {"slots": 2, "max_queue_delay_ms": 60_000.0})) as front:
+        front.submit(1, [3], max_tokens=3)
+        front.wait_until(lambda: front.loop.wake_ns is not None)
+        front.send(Cancel(1, "deadline"))
+        front.read_until(lambda: bool(front.finished))
+        assert front.finished[1, 0].reason == FinishReason.DEADLINE
+
+
+@pytest.mark.parametrize("corrupt", ["leaked table", "lost block"])
+def test_an_idle_host_finds_blocks_that_were_lost(monkeypatch: pytest.MonkeyPatch, corrupt: str) -> None:
+    monkeypatch.setattr(host_module, "_CHECK_AFTER_S", 0.05)
+    with hosted() as front:
+        front.submit(1, [3] * 10, max_tokens=3)
+        front.read_until(lambda: bool(front.finished))
+        time.sleep(0.2)
+        assert front.thread.is_alive()
+        kv = front.loop.roster.kv
+        if corrupt == "leaked table":
+            kv.grow(99, 0, 10)
+        else:
+            kv.pool.take(1)
+        front.submit(2, [3] * 10, max_tokens=3)
+        front.read_until(lambda: (2, 0) in front.finished)
+        front.thread.join(10)
+        assert isinstance(front.error, CacheCorrupted)
+
+
+def test_a_swap_is_answered_while_idle_and_a_bad_one_changes_nothing() -> None:
+    with hosted() as front:
+        front.swap("static-batch", slots=4)
+        front.swap("no-such-policy")
+        front.swap("static-batch", slots=0)
+        front.read_until(lambda: len(front.all_of(SwapDone)) == 3)
+        done, unknown, option = front.all_of(SwapDone)
+        assert isinstance(done, SwapDone)
+        assert isinstance(unknown, SwapDone)
+        assert isinstance(option, SwapDone)
+        assert (done.previous, done.name, done.generation, done.error) == ("throughput-max", "static-batch", 1, "")
+        assert (unknown.name, unknown.generation, unknown.error_rule) == ("static-batch", 1, "unknown")
+        assert (option.name, option.generation, option.error_rule) == ("static-batch", 1, "options")
+
+
+@dataclass
+class Raising:
+    error: BaseException
+    name: ClassVar[str] = "raising"
+    Options: ClassVar[type[Any]] = object
+
+    def plan(self, view: View) -> Plan:
+        raise self.error
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ValueError("/tmp/\udcff"), "ValueError: /tmp/\\udcff"),
+        (ValueError("x" * 10_000_000), "ValueError: xxx"),
+        (UnspeakableError(), "UnspeakableError: its text cannot be had (ValueError)"),
+        (SystemExit(3), "SystemExit: 3"),
+    ],
+)
+def test_whatever_a_policy_raises_reaches_the_front_and_stops_nothing(error: BaseException, words: str) -> None:
+    with hosted(Raising(error)) as front:
+        front.submit(1, [3] * 10, max_tokens=5)
+        front.read_until(lambda: bool(front.finished))
+        [fault] = front.all_of(PolicyFault)
+        assert isinstance(fault, PolicyFault)
+        assert fault.detail.startswith(words)
+        assert len(fault.detail) < 10_000
+        assert front.tokens[1, 0] == expected_tokens([3] * 10, 5)
+
+
+class FailingEngine(ScriptedEngine):
+    """Beyond use from step `last_step` on."""
+
+    def __init__(self, last_step: int, at: str) -> None:
+        super().__init__(ScriptedOptions(vocab_size=VOCAB_SIZE))
+        self._left = last_step
+        self._at = at
+
+    def start(self, batch: Any) -> None:
+        self._left -= 1
+        if self._left < 0 and self._at == "start":
+            raise EngineError("the device is gone")
+        super().start(batch)
+
+    def finish(self) -> StepResult:
+        if self._left < 0:
+            raise EngineError("the device is gone")
+        return super().finish()
+
+
+@pytest.mark.parametrize("at", ["start", "finish"])
+def test_what_was_generated_before_the_engine_failed_reaches_the_front(at: str) -> None:
+    with hosted(engine=FailingEngine(4, at)) as front:
+        front.submit(1, [3] * 10, max_tokens=50)
+        front.thread.join(10)
+        front.theirs.shutdown(socket.SHUT_RDWR)  # as the end of the process does
+        front.read_to_end()
+        assert front.tokens[1, 0] == expected_tokens([3] * 10, 4)
+    assert isinstance(front.error, EngineError)
+
+
+def test_a_number_that_is_alive_cannot_be_submitted_again() -> None:
+    with hosted(step_ns=1_000_000) as front:
+        front.submit(1, [3] * 10, max_tokens=500)
+        front.read_until(lambda: bool(front.tokens[1, 0]))
+        front.submit(1, [4] * 10, max_tokens=500)
+        front.thread.join(10)
+    assert isinstance(front.error, EngineError)
+    assert "request 1 is submitted a second time" in str(front.error)
+
+
+def test_a_number_whose_request_has_ended_may_be_used_again() -> None:
+    with hosted() as front:
+        for turn in range(3):
+            front.submit(1, [turn + 1] * 10, max_tokens=4)
+            front.read_until(lambda: bool(front.finished))
+            assert front.tokens.pop((1, 0)) == expected_tokens([turn + 1] * 10, 4)
+            front.finished.clear()
