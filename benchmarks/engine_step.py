@@ -7,15 +7,16 @@ tokens the nucleus would be far wider.  All kinds of decode steps are run at the
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from math import inf
 from statistics import median
 from typing import Final
 
 import msgspec
 
-from benchmarks.harness import Figure, Goal, Result, main, progress
+from benchmarks.harness import Figure, Goal, Result, main, progress, rounds
 from benchmarks.serving import pulled_model
 from inflightd.daemon.core.sampling.params import SamplingParams
 from inflightd.daemon.core.sampling.state import SamplingState
@@ -27,7 +28,8 @@ from inflightd.daemon.models.source import resolve_model
 NAME: Final = "engine_step"
 SEQUENCES, CONTEXT_TOKENS, CHUNK_TOKENS, PROMPT_TOKENS, BLOCK_TOKENS = 32, 256, 128, 512, 32
 DRAWN_TOKENS: Final = 64  # by each sequence; contexts are put together from several sequences' text
-ROUNDS, QUICK_ROUNDS, STEPS = 12, 5, 5  # a round's value is the median of its steps
+ROUNDS, QUICK_ROUNDS, LEAST_ROUNDS, STEPS = 12, 5, 3, 5  # a round's value is the median of its steps
+QUICK_S: Final = 25.0  # a quick run begins no further round after that, so that it ends within 45 s
 TABLE_BLOCKS: Final = 11  # context, and a token for each step
 
 GREEDY: Final = SamplingParams(temperature=0.0, seed=0, max_tokens=1)
@@ -48,6 +50,15 @@ OPENINGS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
+class RoundPlan:
+    most: int
+    until_s: float
+
+    def rounds(self) -> Iterator[int]:
+        return rounds(self.most, least=LEAST_ROUNDS, until_s=self.until_s)
+
+
+@dataclass(frozen=True, slots=True)
 class Timed:
     result: StepResult
     step_ms: float
@@ -55,7 +66,8 @@ class Timed:
 
 
 def run(quick: bool) -> Result:
-    rounds = QUICK_ROUNDS if quick else ROUNDS
+    began_s = time.monotonic()
+    plan = RoundPlan(QUICK_ROUNDS, began_s + QUICK_S) if quick else RoundPlan(ROUNDS, inf)
     source = resolve_model(pulled_model())
     engine = load(OpenVinoOptions(source=source, num_blocks=SEQUENCES * TABLE_BLOCKS + PROMPT_TOKENS // BLOCK_TOKENS))
     try:
@@ -63,7 +75,7 @@ def run(quick: bool) -> Result:
         tables = [range(TABLE_BLOCKS * index, TABLE_BLOCKS * (index + 1)) for index in range(SEQUENCES)]
         for index, context in enumerate(contexts):
             _run(engine, [_row(index, context, 0, tables[index], None)])
-        figures = [*_decodes(engine, contexts, tables, rounds), *_shapes(engine, contexts, tables, rounds)]
+        figures = [*_decodes(engine, contexts, tables, plan), *_shapes(engine, contexts, tables, plan)]
         info = engine.info
     finally:
         engine.close()
@@ -108,14 +120,16 @@ def _contexts(engine: OpenVinoEngine) -> list[list[int]]:
     return [list(islice(text, CONTEXT_TOKENS)) for text in endless]
 
 
-def _decodes(engine: OpenVinoEngine, contexts: list[list[int]], tables: Sequence[range], rounds: int) -> list[Figure]:
+def _decodes(
+    engine: OpenVinoEngine, contexts: list[list[int]], tables: Sequence[range], plan: RoundPlan
+) -> list[Figure]:
     """Greedy, sampled and log probability steps at the same positions, which then move on by the sampled tokens."""
     kinds = {"greedy": GREEDY, "sampled": DRAWN, "logprobs": LISTED}
     per_round: dict[str, list[float]] = {kind: [] for kind in kinds}
     shares: list[float] = []
     last = [context[-1] for context in contexts]
     past = CONTEXT_TOKENS
-    for number in range(rounds):
+    for number in plan.rounds():
         steps: dict[str, list[Timed]] = {kind: [] for kind in kinds}
         for step in range(STEPS):
             order = list(kinds)
@@ -143,7 +157,9 @@ def _decodes(engine: OpenVinoEngine, contexts: list[list[int]], tables: Sequence
     ]
 
 
-def _shapes(engine: OpenVinoEngine, contexts: list[list[int]], tables: Sequence[range], rounds: int) -> list[Figure]:
+def _shapes(
+    engine: OpenVinoEngine, contexts: list[list[int]], tables: Sequence[range], plan: RoundPlan
+) -> list[Figure]:
     """Prefill, small decodes and a mixed step, in turn."""
 
     def decodes(count: int) -> list[Row]:
@@ -161,11 +177,11 @@ def _shapes(engine: OpenVinoEngine, contexts: list[list[int]], tables: Sequence[
         ],
     }
     found: dict[str, list[float]] = {name: [] for name in batches}
-    for number in range(-1, rounds):
+    for rows in batches.values():  # warms the shapes up
+        _run(engine, rows)
+    for _ in plan.rounds():
         for name, rows in batches.items():
-            step_ms = median(_run(engine, rows).step_ms for _ in range(3))
-            if number >= 0:  # the round before the first one warms the shapes up
-                found[name].append(step_ms)
+            found[name].append(median(_run(engine, rows).step_ms for _ in range(3)))
     speed = [PROMPT_TOKENS * 1e3 / ms for ms in found.pop("prefill 512 tokens")]
     return [
         Figure("prefill of 512 tokens", "tokens/s", speed),

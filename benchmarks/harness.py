@@ -12,7 +12,7 @@ import operator
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -131,6 +131,17 @@ def interleave(
             pairs.first.append(a)
             pairs.second.append(b)
     return pairs
+
+
+def rounds(most: int, *, least: int, until_s: float, now_s: Callable[[], float] = time.monotonic) -> Iterator[int]:
+    """0, 1, ... `most` - 1; on a slow machine no new round after `least` of them begins once `now_s()` is past `until_s`.
+
+    That is how a quick run keeps its time: fewer rounds, not other work.
+    """
+    for number in range(most):
+        if number >= least and now_s() > until_s:
+            return
+        yield number
 
 
 def progress(text: str) -> None:

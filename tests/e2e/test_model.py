@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from inflightd.clients.client import AsyncClient
 from inflightd.clients.prompts import ChatMessage, ChatPrompt, GenerateOptions, TextPrompt, TokenPrompt
 from inflightd.clients.results import Delta
 from tests.reference.llama import ReferenceLlama
-from tests.support.daemons import Daemon, running_daemon
+from tests.support.daemons import INFLIGHTD, Daemon, running_daemon
 
 pytestmark = pytest.mark.model
 
@@ -165,15 +166,33 @@ async def test_32_streams_at_once_each_get_the_tokens_of_their_own_prompt(
     daemon: Daemon, client: AsyncClient, reference: ReferenceLlama
 ) -> None:
     prompts = [[(97 * number + 31 * k) % 40000 + 100 for k in range(2 + number % 9)] for number in range(32)]
-    options = {"temperature": 0.0, "max_tokens": 16, "ignore_eos": True}
+    options = {"temperature": 0.0, "max_tokens": 12, "ignore_eos": True}
     answers = await asyncio.gather(*(stream(client, TokenPrompt(prompt), **options) for prompt in prompts))
     for prompt, deltas in zip(prompts, answers, strict=True):
         tokens = ids(deltas)
-        assert len(tokens) == 16
+        assert len(tokens) == 12
         short = reference.logits([*prompt, *tokens])[len(prompt) - 1 : -1]
         assert all(row.max() - row[token] < 1e-3 for row, token in zip(short, tokens, strict=True))
     kv = daemon.status()["kv"]
     assert kv["blocks_free"] == kv["blocks_total"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (("--kv-memory", "500GiB"), ("kv_memory = '500.00 GiB': ", "what helps: at most", "(u8)")),
+        (("--kv-blocks", "4", "--max-sequence-tokens", "4096"), ("max_sequence_tokens = 4096: ", "kv_blocks = 128")),
+    ],
+)
+def test_a_pool_that_cannot_be_is_refused_before_the_load_with_what_would_help(
+    model_path: Path, tmp_path: Path, option: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    common = ("--model", str(model_path), "--precision", "f32", "--listen", "127.0.0.1:0")
+    command = [INFLIGHTD, "serve", *common, "--admin-socket", str(tmp_path / "admin.sock"), *option]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 78, done.stderr
+    for word in words:
+        assert word in done.stderr
 
 
 def test_status_without_the_admin_socket_tells_health_model_and_limits(daemon: Daemon) -> None:

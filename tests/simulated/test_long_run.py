@@ -84,7 +84,7 @@ class LongRun:
 
     def check(self) -> None:
         under_test = self.under_test
-        ends = dict.fromkeys((FinishReason.LENGTH, FinishReason.CANCELLED), 0)
+        ends: dict[str, int] = dict.fromkeys((FinishReason.LENGTH, FinishReason.CANCELLED), 0)
         for number, (prompt_ids, max_tokens, n) in self.asked.items():
             for sample in range(n):
                 key = number, sample

@@ -6,6 +6,7 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from typing import TypeVar
 
 from inflightd.daemon.core.framing import FrameBuffer, framed
 from inflightd.daemon.core.sampling.params import SamplingParams
@@ -20,6 +21,8 @@ from inflightd.daemon.core.wire import (
     decode_events,
     encode_command,
 )
+
+T = TypeVar("T")
 
 
 class FrontEnd:
@@ -71,7 +74,7 @@ class FrontEnd:
     def read_to_end(self) -> None:
         self.read_until(lambda: self.at_end)
 
-    def all_of(self, kind: type) -> list[Event]:
+    def all_of(self, kind: type[T]) -> list[T]:
         return [event for event in self.events if isinstance(event, kind)]
 
     def _take(self, event: Event) -> None:

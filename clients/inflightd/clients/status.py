@@ -37,6 +37,10 @@ class KvStatus:
     blocks_free: int
     block_size_tokens: int
     bytes_per_token: int
+    blocks_held: int
+    blocks_shared: int  # held by two sequences or more
+    occupancy: float  # held blocks as a fraction of the pool
+    internal_fragmentation: float  # fraction of the room in held blocks that holds no token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +59,7 @@ class Counters:
     preempted: int
     in_flight: int
     policy_faults: int
+    front_behind_ns: int  # time without steps because the front did not take the engine's frames
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

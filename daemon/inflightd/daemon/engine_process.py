@@ -88,7 +88,7 @@ def _load(start: Start, channel: Channel) -> EngineHost | None:
         field, value, reason = (
             (error.field, error.value, error.reason)
             if isinstance(error, ConfigError)
-            else ("scheduler", start.policy, str(error))
+            else ("scheduler", repr(start.policy), str(error))
         )
         channel.send(LoadFailed(field=field, value=value, reason=reason, permanent=True))
         channel.flush()

@@ -7,6 +7,15 @@ class InflightdError(Exception):
     """Base of all of them."""
 
 
+class Shown(str):
+    """A value as an error has shown it already: shown again, it stays as it is."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 class FieldError(InflightdError):
     """A value is not acceptable: names the field, the value and the reason."""
 

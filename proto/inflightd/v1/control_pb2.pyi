@@ -100,19 +100,27 @@ class SchedulerStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., generation: _Optional[int] = ..., options: _Optional[_Mapping[str, str]] = ..., waiting_reasons: _Optional[_Mapping[str, str]] = ..., differs_from_config: bool = ...) -> None: ...
 
 class KvStatus(_message.Message):
-    __slots__ = ("blocks_total", "blocks_free", "block_size_tokens", "bytes_per_token")
+    __slots__ = ("blocks_total", "blocks_free", "block_size_tokens", "bytes_per_token", "blocks_held", "blocks_shared", "occupancy", "internal_fragmentation")
     BLOCKS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_FREE_FIELD_NUMBER: _ClassVar[int]
     BLOCK_SIZE_TOKENS_FIELD_NUMBER: _ClassVar[int]
     BYTES_PER_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_HELD_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_SHARED_FIELD_NUMBER: _ClassVar[int]
+    OCCUPANCY_FIELD_NUMBER: _ClassVar[int]
+    INTERNAL_FRAGMENTATION_FIELD_NUMBER: _ClassVar[int]
     blocks_total: int
     blocks_free: int
     block_size_tokens: int
     bytes_per_token: int
-    def __init__(self, blocks_total: _Optional[int] = ..., blocks_free: _Optional[int] = ..., block_size_tokens: _Optional[int] = ..., bytes_per_token: _Optional[int] = ...) -> None: ...
+    blocks_held: int
+    blocks_shared: int
+    occupancy: float
+    internal_fragmentation: float
+    def __init__(self, blocks_total: _Optional[int] = ..., blocks_free: _Optional[int] = ..., block_size_tokens: _Optional[int] = ..., bytes_per_token: _Optional[int] = ..., blocks_held: _Optional[int] = ..., blocks_shared: _Optional[int] = ..., occupancy: _Optional[float] = ..., internal_fragmentation: _Optional[float] = ...) -> None: ...
 
 class Counters(_message.Message):
-    __slots__ = ("steps", "requests_admitted", "requests_rejected", "requests_finished", "prefilled_tokens", "recomputed_tokens", "generated_tokens", "padding_tokens", "preemptions", "running", "waiting", "preempted", "in_flight", "policy_faults")
+    __slots__ = ("steps", "requests_admitted", "requests_rejected", "requests_finished", "prefilled_tokens", "recomputed_tokens", "generated_tokens", "padding_tokens", "preemptions", "running", "waiting", "preempted", "in_flight", "policy_faults", "front_behind_ns")
     class RequestsFinishedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -134,6 +142,7 @@ class Counters(_message.Message):
     PREEMPTED_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     POLICY_FAULTS_FIELD_NUMBER: _ClassVar[int]
+    FRONT_BEHIND_NS_FIELD_NUMBER: _ClassVar[int]
     steps: int
     requests_admitted: int
     requests_rejected: int
@@ -148,7 +157,8 @@ class Counters(_message.Message):
     preempted: int
     in_flight: int
     policy_faults: int
-    def __init__(self, steps: _Optional[int] = ..., requests_admitted: _Optional[int] = ..., requests_rejected: _Optional[int] = ..., requests_finished: _Optional[_Mapping[str, int]] = ..., prefilled_tokens: _Optional[int] = ..., recomputed_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., padding_tokens: _Optional[int] = ..., preemptions: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., preempted: _Optional[int] = ..., in_flight: _Optional[int] = ..., policy_faults: _Optional[int] = ...) -> None: ...
+    front_behind_ns: int
+    def __init__(self, steps: _Optional[int] = ..., requests_admitted: _Optional[int] = ..., requests_rejected: _Optional[int] = ..., requests_finished: _Optional[_Mapping[str, int]] = ..., prefilled_tokens: _Optional[int] = ..., recomputed_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., padding_tokens: _Optional[int] = ..., preemptions: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., preempted: _Optional[int] = ..., in_flight: _Optional[int] = ..., policy_faults: _Optional[int] = ..., front_behind_ns: _Optional[int] = ...) -> None: ...
 
 class ListSchedulersRequest(_message.Message):
     __slots__ = ()

@@ -22,7 +22,10 @@ class LatencyGuaranteeOptions:
     """Options of `LatencyGuarantee`."""
 
     itl_ms: float = option(
-        0.0, unit="ms", minimum=0.0, help="inter-token latency to keep for all classes; 0: only their own targets"
+        0.0,
+        unit="ms",
+        minimum=0.0,
+        help="inter-token latency to keep for all classes once the cost model is sure; 0: only their own targets",
     )
     chunk_tokens: int = option(
         256,

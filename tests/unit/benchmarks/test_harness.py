@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import BENCHMARKS, document
-from benchmarks.harness import Figure, Goal, Result, interleave, main, measure
+from benchmarks.harness import Figure, Goal, Result, interleave, main, measure, rounds
 
 GOALS = (Goal("ratio", ">=", 3), Goal("slow", "<=", 10))
 
@@ -81,3 +81,10 @@ def test_the_page_shows_machine_goals_and_figures() -> None:
 def test_every_listed_benchmark_exists() -> None:
     folder = Path(document.__file__).parent
     assert all((folder / f"{name}.py").exists() for name in BENCHMARKS)
+
+
+def test_rounds_stop_at_the_time_but_never_before_the_least() -> None:
+    clock = iter([10.0, 20.0, 30.0, 40.0])
+    assert list(rounds(5, least=1, until_s=25.0, now_s=lambda: next(clock))) == [0, 1, 2]
+    assert list(rounds(5, least=3, until_s=0.0, now_s=lambda: 99.0)) == [0, 1, 2]
+    assert list(rounds(2, least=3, until_s=0.0, now_s=lambda: 99.0)) == [0, 1]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from inflightd.daemon.core.channel import Channel, ChannelClosedError
-from inflightd.daemon.core.wire import Cancel, Command, Submit, SwapDone, SwapPolicy
+from inflightd.daemon.core.wire import Cancel, Command, KvUse, Submit, SwapDone, SwapPolicy
 from inflightd.daemon.errors import SwapRefused
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MAX_BACKLOG_BYTES = 4 * 1024 * 1024
 _MAX_IDLE_S = 60.0  # a policy may ask to be woken later than any poll can wait
+_USE_EVERY_NS = 1_000_000_000
 _CHECK_AFTER_S = 1.0  # of idleness: then it costs nobody anything
 
 BuildPolicy = Callable[[str, "dict[str, bool | int | float | str]"], "Policy"]
@@ -30,6 +31,8 @@ class EngineHost:
         self._build_policy = build_policy
         self._clock = clock
         self._checked_steps = 0  # up to which the books have been checked
+        self._used_ns = 0  # when the use of the pool was last told
+        self._front_behind_ns = 0
 
     def run(self) -> None:
         """Until the socket ends.  Raises `ChannelClosedError` then, and `EngineError` if the engine is beyond use."""
@@ -50,7 +53,9 @@ class EngineHost:
                 # The front is behind: no step until it has caught up.
                 channel.flush()
                 if channel.backlog_bytes > MAX_BACKLOG_BYTES:
+                    began_ns = self._clock.now_ns()
                     channel.wait(None)
+                    self._front_behind_ns += self._clock.now_ns() - began_ns
                 continue
             if not self._has_step():
                 if frame := loop.report():
@@ -59,12 +64,26 @@ class EngineHost:
                 if not channel.wait(self._idle_s()) and not loop.has_work:
                     loop.check_idle()
                     self._checked_steps = loop.totals.steps
+                    channel.send(self._kv_use())
                 continue
             frame, faults = loop.step(self._overlap)
             for fault in faults:
                 channel.send(fault)
             if frame is not None:
                 channel.send(frame)
+                if self._clock.now_ns() - self._used_ns >= _USE_EVERY_NS:
+                    channel.send(self._kv_use())
+
+    def _kv_use(self) -> KvUse:
+        self._used_ns = self._clock.now_ns()
+        figures = self._loop.kv_figures()
+        return KvUse(
+            blocks_held=figures.blocks_held,
+            blocks_shared=figures.blocks_shared,
+            occupancy=figures.occupancy,
+            internal_fragmentation=figures.internal_fragmentation,
+            front_behind_ns=self._front_behind_ns,
+        )
 
     def _overlap(self) -> None:
         self._channel.flush()

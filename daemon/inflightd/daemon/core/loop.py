@@ -30,6 +30,7 @@ from inflightd.schedulers.api import Capabilities, History, Limits, Policy, Serv
 
 if TYPE_CHECKING:
     from inflightd.daemon.clock import Clock
+    from inflightd.daemon.core.kv.figures import KvFigures
     from inflightd.daemon.core.planning import CheckedPlan
     from inflightd.daemon.engines.api import Row, StepEngine, StepResult
 
@@ -149,6 +150,10 @@ class StepLoop:
         kv.check_integrity()
         if kv.tables:
             raise CacheCorrupted(f"nobody is here, and blocks are held by {dict(kv.tables)}")
+
+    def kv_figures(self) -> KvFigures:
+        """How full the pool is, and how well.  O(running sequences and shared blocks)."""
+        return self.roster.kv.figures(self.roster.running)
 
     def report(self) -> Frame | None:
         """What happened outside of steps since the last frame, if anything."""

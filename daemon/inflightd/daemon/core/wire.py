@@ -232,6 +232,16 @@ class LoopState(msgspec.Struct, frozen=True, array_like=True):
     generation: int
 
 
+class KvUse(msgspec.Struct, frozen=True, kw_only=True, tag="kv_use"):
+    """How the block pool is used; sent when a step has been done and a second has passed since the last one."""
+
+    blocks_held: int
+    blocks_shared: int  # held by two sequences or more
+    occupancy: float  # held blocks as a fraction of the pool
+    internal_fragmentation: float  # fraction of the room in held blocks that holds no token
+    front_behind_ns: int  # time without steps because the front did not take the frames, over the process's life
+
+
 class Frame(msgspec.Struct, frozen=True, kw_only=True, tag="frame", omit_defaults=True):
     """Everything one step produced (or, with step None, what commands alone caused)."""
 
@@ -241,7 +251,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, tag="frame", omit_default
     state: LoopState
 
 
-Event = Loading | Ready | LoadFailed | SwapDone | PolicyFault | Frame
+Event = Loading | Ready | LoadFailed | SwapDone | PolicyFault | KvUse | Frame
 
 
 class FinishReason:

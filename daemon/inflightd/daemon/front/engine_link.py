@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from inflightd.daemon.core.wire import Command, Event, LoadFailed, Loading, Ready, Start
-from inflightd.daemon.errors import ConfigError, EngineError
+from inflightd.daemon.errors import ConfigError, EngineError, Shown
 from inflightd.daemon.front.engine_connection import EngineConnection
 from inflightd.daemon.logs import get_logger
 
@@ -85,7 +85,7 @@ class EngineLink:
             self._events.on_engine_lost(detail)
             if self._load_failed is not None and self._load_failed.permanent:
                 failed = self._load_failed
-                raise ConfigError(failed.field, failed.value, failed.reason)
+                raise ConfigError(failed.field, Shown(failed.value), failed.reason)
             failed_starts = 0 if was_ready else failed_starts + 1
             if failed_starts >= MAX_FAILED_STARTS:
                 raise EngineError(f"the engine did not become ready in {failed_starts} starts: {detail}")

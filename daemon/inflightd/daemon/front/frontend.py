@@ -11,7 +11,8 @@ import msgspec
 
 from inflightd.daemon.config import Config
 from inflightd.daemon.config.fields import DEFAULT_CLASS
-from inflightd.daemon.core.wire import Event, FinishReason, Frame, PolicyFault, Ready, Submit, SwapDone
+from inflightd.daemon.core.kv.table import blocks_for
+from inflightd.daemon.core.wire import Event, FinishReason, Frame, KvUse, PolicyFault, Ready, Submit, SwapDone
 from inflightd.daemon.errors import InvalidRequest, Overloaded, Unavailable
 from inflightd.daemon.front.admission import ModelLimits, QueueBounds, RetryEstimate, check_queue, fitted_sampling
 from inflightd.daemon.front.engine_link import EngineLink, EngineState
@@ -27,6 +28,8 @@ from inflightd.daemon.metrics import Metrics
 from inflightd.schedulers.options import OptionValue
 
 _log = get_logger(__name__)
+
+NO_KV_USE = KvUse(blocks_held=0, blocks_shared=0, occupancy=0.0, internal_fragmentation=0.0, front_behind_ns=0)
 
 RELOAD_RETRY_MS = 1000
 STREAM_BYTES_PER_TOKEN = 1024  # of the bound in tokens: room for log probabilities, but not for all of them
@@ -63,6 +66,7 @@ class Frontend:
         self.model_name = model_name
         self.metrics = metrics
         self.ready: Ready | None = None
+        self.kv_use = NO_KV_USE  # as the engine process told last
         self.link = EngineLink(start_message(config, model, model_name, log_format), self)
         self.swaps = Swaps(self.link)
         self.prompts = PromptLog(config.log_prompts)
@@ -252,6 +256,8 @@ class Frontend:
             case SwapDone():
                 self.swaps.on_done(event)
                 self._use_policy()
+            case KvUse():
+                self.kv_use = event
             case PolicyFault():
                 self.metrics.policy_faults += 1
                 self.swaps.on_fault(event)
@@ -283,6 +289,9 @@ class Frontend:
             generation=ready.generation,
             blocks=info.blocks_total,
             max_sequence_tokens=ready.max_sequence_tokens,
+            longest_sequences_at_a_time=info.blocks_total
+            // blocks_for(ready.max_sequence_tokens, info.block_size_tokens),
+            kv_bytes=info.blocks_total * info.block_size_tokens * info.kv_bytes_per_token,
         )
         self._warn_of_reservations(info.blocks_total * info.block_size_tokens, ready.max_sequence_tokens)
         self._on_state(self.state)

@@ -159,7 +159,12 @@ class ControlService(pb_grpc.ControlServicer):
         ready, state = self._front.ready, self._front.metrics.state
         if ready is None:
             return pb.KvStatus()
+        use = self._front.kv_use
         return pb.KvStatus(
+            blocks_held=use.blocks_held,
+            blocks_shared=use.blocks_shared,
+            occupancy=use.occupancy,
+            internal_fragmentation=use.internal_fragmentation,
             blocks_total=ready.info.blocks_total,
             blocks_free=state.blocks_free if state is not None else ready.info.blocks_total,
             block_size_tokens=ready.info.block_size_tokens,
@@ -178,6 +183,7 @@ class ControlService(pb_grpc.ControlServicer):
             preempted=state.preempted if state is not None else 0,
             in_flight=metrics.in_flight,
             policy_faults=metrics.policy_faults,
+            front_behind_ns=self._front.kv_use.front_behind_ns,
         )
 
 

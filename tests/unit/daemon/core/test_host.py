@@ -17,7 +17,7 @@ from inflightd.daemon.core import host as host_module
 from inflightd.daemon.core.channel import Channel, ChannelClosedError
 from inflightd.daemon.core.host import EngineHost
 from inflightd.daemon.core.loop import StepLoop
-from inflightd.daemon.core.wire import Cancel, FinishReason, Frame, PolicyFault, SwapDone
+from inflightd.daemon.core.wire import Cancel, FinishReason, Frame, KvUse, PolicyFault, SwapDone
 from inflightd.daemon.engine_process import build_policy
 from inflightd.daemon.engines.api import StepResult
 from inflightd.daemon.engines.scripted import ScriptedEngine, ScriptedOptions
@@ -195,6 +195,23 @@ def test_an_idle_host_finds_blocks_that_were_lost(monkeypatch: pytest.MonkeyPatc
         front.read_until(lambda: (2, 0) in front.finished)
         front.thread.join(10)
         assert isinstance(front.error, CacheCorrupted)
+
+
+def test_the_use_of_the_pool_is_told_while_it_is_used_and_when_it_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_module, "_CHECK_AFTER_S", 0.05)
+    monkeypatch.setattr(host_module, "_USE_EVERY_NS", 0)
+    with hosted() as front:
+        front.submit(1, [3] * 40, max_tokens=3, n=2)
+        front.read_until(lambda: len(front.finished) == 2)
+        front.read_until(lambda: any(use.blocks_held == 0 for use in front.all_of(KvUse)))
+        used = [use for use in front.all_of(KvUse) if use.blocks_held]
+        # Two samples of 40 + 2 tokens: the first block of 32 is shared, two more hold 10 tokens each.
+        assert max(use.blocks_held for use in used) == 3
+        assert max(use.blocks_shared for use in used) == 1
+        fullest = max(used, key=lambda use: use.blocks_held)
+        assert fullest.occupancy == pytest.approx(3 / front.loop.roster.kv.blocks_total)
+        assert 0.3 < fullest.internal_fragmentation < 0.6
+        assert front.all_of(KvUse)[-1].internal_fragmentation == 0
 
 
 def test_a_swap_is_answered_while_idle_and_a_bad_one_changes_nothing() -> None:

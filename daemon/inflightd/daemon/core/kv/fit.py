@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from inflightd.daemon.core.kv.dtypes import KV_DTYPES, KvDtype
@@ -30,11 +31,13 @@ def check_fit(
     kv_memory_bytes: int | None,
     available_bytes: int,
     weights_bytes: int,
+    engine_dtypes: Collection[str] = KV_DTYPES,
 ) -> CacheFit:
     """The number of blocks asked for, by count or by memory (exactly one of them), if the machine can hold them.
 
     block_bytes: what the engine really allocates for a block over all layers.  available_bytes: memory for weights and
-    cache together.  A pool too small for one sequence of the model's whole context is accepted and lowers the limit to
+    cache together.  engine_dtypes: the formats the engine has, for the remedies.
+    A pool too small for one sequence of the model's whole context is accepted and lowers the limit to
     fitted_sequence_tokens = min(context, blocks x block size); one too small for a `max_sequence_tokens` that was asked
     for is not.  Raises ConfigError naming the field, with both numbers and what would help.
     """
@@ -62,7 +65,7 @@ def check_fit(
             field,
             value,
             f"{blocks} blocks take {show_size(blocks * block_bytes)} and the weights {show_size(weights_bytes)}, "
-            f"{show_size(available_bytes)} are available; {_remedies(most_blocks, block_bytes, dtype)}",
+            f"{show_size(available_bytes)} are available; {_remedies(most_blocks, block_bytes, dtype, engine_dtypes)}",
         )
     slots = blocks * block_size_tokens
     if max_sequence_tokens is not None and slots < max_sequence_tokens:
@@ -76,7 +79,7 @@ def check_fit(
             "max_sequence_tokens",
             max_sequence_tokens,
             f"{blocks} blocks of {block_size_tokens} hold {slots} tokens, so no sequence could get that long; what "
-            f"helps: {more}; max_sequence_tokens of at most {slots}{_smaller_dtypes(dtype)}",
+            f"helps: {more}; max_sequence_tokens of at most {slots}{_smaller_dtypes(dtype, engine_dtypes)}",
         )
     return CacheFit(blocks, blocks * block_bytes, min(limit, slots))
 
@@ -91,17 +94,15 @@ def _sequence_limit(context_tokens: int, max_sequence_tokens: int | None) -> int
     return max_sequence_tokens
 
 
-def _remedies(most_blocks: int, block_bytes: int, dtype: KvDtype) -> str:
+def _remedies(most_blocks: int, block_bytes: int, dtype: KvDtype, engine_dtypes: Collection[str]) -> str:
     return (
         f"what helps: at most {most_blocks} blocks (kv_blocks = {most_blocks}, kv_memory = "
         f"{show_size(most_blocks * block_bytes)}), which shortens the longest sequence or lets fewer run at a time"
-        f"{_smaller_dtypes(dtype)}"
+        f"{_smaller_dtypes(dtype, engine_dtypes)}"
     )
 
 
-def _smaller_dtypes(dtype: KvDtype) -> str:
-    """The next formats down, as a further remedy; empty for the smallest."""
-    smaller = [
-        name for name, other in KV_DTYPES.items() if other.row_bytes(128) < dtype.row_bytes(128) and name != "q8_0"
-    ]
-    return f"; a smaller kv_dtype than {dtype.name}, where the engine has one ({', '.join(smaller)})" if smaller else ""
+def _smaller_dtypes(dtype: KvDtype, engine_dtypes: Collection[str]) -> str:
+    """The engine's smaller formats, as a further remedy; empty for the smallest."""
+    smaller = [name for name in engine_dtypes if KV_DTYPES[name].row_bytes(128) < dtype.row_bytes(128)]
+    return f"; a smaller kv_dtype than {dtype.name} ({', '.join(smaller)})" if smaller else ""

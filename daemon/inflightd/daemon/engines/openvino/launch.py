@@ -53,6 +53,7 @@ def launch(start: Start, progress: Progress) -> OpenVinoEngine:
         kv_memory_bytes=memory_bytes,
         available_bytes=available,
         weights_bytes=_weight_bytes(gguf),
+        engine_dtypes=(precision, "u8"),  # what the plugin has beside this arithmetic
     )
     options = OpenVinoOptions(
         source=ModelSource("gguf", path, start.model_name),
