@@ -134,7 +134,7 @@ def interleave(
 
 
 def rounds(most: int, *, least: int, until_s: float, now_s: Callable[[], float] = time.monotonic) -> Iterator[int]:
-    """0, 1, ... `most` - 1; on a slow machine no new round after `least` of them begins once `now_s()` is past `until_s`.
+    """0, 1, ... `most` - 1; after `least` of them, no round begins once `now_s()` is past `until_s`.
 
     That is how a quick run keeps its time: fewer rounds, not other work.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from inflightd.daemon.core.kv.view import KvPoolView
 from inflightd.daemon.core.policies import PolicySlot
 from inflightd.daemon.core.roster import Roster
 from inflightd.daemon.core.sequence import Sequence, State
+from inflightd.daemon.core.step import StepInHand, Totals
 from inflightd.daemon.core.view import LoopView
 from inflightd.daemon.core.wire import (
     Cancel,
@@ -19,7 +19,6 @@ from inflightd.daemon.core.wire import (
     Frame,
     LoopState,
     PolicyFault,
-    StepRecord,
     Submit,
     SwapDone,
     TokenDelta,
@@ -32,31 +31,7 @@ if TYPE_CHECKING:
     from inflightd.daemon.clock import Clock
     from inflightd.daemon.core.kv.figures import KvFigures
     from inflightd.daemon.core.planning import CheckedPlan
-    from inflightd.daemon.engines.api import Row, StepEngine, StepResult
-
-
-@dataclass(slots=True)
-class Totals:
-    """Counters over the loop's life."""
-
-    steps: int = 0
-    prefilled_tokens: int = 0
-    recomputed_tokens: int = 0
-    generated_tokens: int = 0
-    padding_tokens: int = 0
-
-
-@dataclass(slots=True)
-class StepInHand:
-    """What one step does, from reserve to apply."""
-
-    plan: CheckedPlan
-    start_ns: int
-    rows: list[Row] = field(default_factory=list)  # of the plan's decodes, then of its prefills
-    scheduled_ns: int = 0  # when the batch was ready
-    admitted: int = 0
-    recomputed_tokens: int = 0
-    context_tokens: int = 0
+    from inflightd.daemon.engines.api import StepEngine, StepResult
 
 
 class StepLoop:
@@ -274,7 +249,7 @@ class StepLoop:
         totals.padding_tokens += plan.padding_tokens
         finished, roster.ended = roster.ended, []
         state = self.state()
-        return Frame(step=self._record(step, result, now_ns, state), tokens=deltas, finished=finished, state=state)
+        return Frame(step=step.record(result, now_ns, state), tokens=deltas, finished=finished, state=state)
 
     def _samples(self, step: StepInHand) -> list[Sequence]:
         """Whose tokens the step computed, now that it has; those that get a new one, in the order of the draws."""
@@ -287,28 +262,3 @@ class StepLoop:
             if row.draws:
                 samples += self.roster.fork(sequence, row) if sequence.forks_to_come else (sequence,)
         return samples
-
-    def _record(self, step: StepInHand, result: StepResult, end_ns: int, state: LoopState) -> StepRecord:
-        plan = step.plan
-        return StepRecord(
-            step=state.steps,
-            generation=state.generation,
-            start_ns=step.start_ns,
-            end_ns=end_ns,
-            schedule_ns=step.scheduled_ns - step.start_ns,
-            forward_ns=result.forward_ns,
-            sample_ns=result.sample_ns,
-            prefill_tokens=sum(tokens for _, tokens in plan.prefill),
-            decode_sequences=len(plan.decode),
-            padding_tokens=plan.padding_tokens,
-            context_tokens=step.context_tokens,
-            running=state.running,
-            waiting=state.waiting,
-            preempted=state.preempted,
-            blocks_free=state.blocks_free,
-            preemptions_recompute=len(plan.preempt),
-            preemptions_swap=0,
-            recomputed_tokens=step.recomputed_tokens,
-            admitted=step.admitted,
-            reasons=plan.reasons,
-        )

@@ -1,0 +1,62 @@
+"""One step of the loop from reserve to apply, and the counters that steps add to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from inflightd.daemon.core.wire import LoopState, StepRecord
+
+if TYPE_CHECKING:
+    from inflightd.daemon.core.planning import CheckedPlan
+    from inflightd.daemon.engines.api import Row, StepResult
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counters over the loop's life."""
+
+    steps: int = 0
+    prefilled_tokens: int = 0
+    recomputed_tokens: int = 0
+    generated_tokens: int = 0
+    padding_tokens: int = 0
+
+
+@dataclass(slots=True)
+class StepInHand:
+    """What one step does, from reserve to apply."""
+
+    plan: CheckedPlan
+    start_ns: int
+    rows: list[Row] = field(default_factory=list)  # of the plan's decodes, then of its prefills
+    scheduled_ns: int = 0  # when the batch was ready
+    admitted: int = 0
+    recomputed_tokens: int = 0
+    context_tokens: int = 0
+
+    def record(self, result: StepResult, end_ns: int, state: LoopState) -> StepRecord:
+        """What the step was, once it has been applied and `state` is what it left."""
+        plan = self.plan
+        return StepRecord(
+            step=state.steps,
+            generation=state.generation,
+            start_ns=self.start_ns,
+            end_ns=end_ns,
+            schedule_ns=self.scheduled_ns - self.start_ns,
+            forward_ns=result.forward_ns,
+            sample_ns=result.sample_ns,
+            prefill_tokens=sum(tokens for _, tokens in plan.prefill),
+            decode_sequences=len(plan.decode),
+            padding_tokens=plan.padding_tokens,
+            context_tokens=self.context_tokens,
+            running=state.running,
+            waiting=state.waiting,
+            preempted=state.preempted,
+            blocks_free=state.blocks_free,
+            preemptions_recompute=len(plan.preempt),
+            preemptions_swap=0,
+            recomputed_tokens=self.recomputed_tokens,
+            admitted=self.admitted,
+            reasons=plan.reasons,
+        )
