@@ -92,6 +92,26 @@ async def test_a_swap_takes_effect_and_streams_go_on(start: Start) -> None:
     assert float(scheduler.options["itl_ms"]) == 50
 
 
+async def test_the_use_of_the_pool_is_told_while_streams_run_and_after(start: Start) -> None:
+    daemon = await start(**SLOW)
+    await daemon.until_serving()
+
+    async def kv_until(used: bool) -> cpb.KvStatus:
+        async with asyncio.timeout(10):
+            while True:
+                kv = (await daemon.control.Status(cpb.StatusRequest())).kv
+                if (kv.blocks_held > 0) is used:
+                    return kv
+                await asyncio.sleep(0.05)
+
+    stream = asyncio.create_task(outcome(daemon, 150))
+    kv = await kv_until(used=True)
+    assert kv.occupancy == pytest.approx(kv.blocks_held / kv.blocks_total)
+    assert 0 < kv.internal_fragmentation < 1
+    assert (await stream)[0] is grpc.StatusCode.OK
+    assert (await kv_until(used=False)).internal_fragmentation == 0
+
+
 @pytest.mark.parametrize(
     ("request_", "code", "word"),
     [

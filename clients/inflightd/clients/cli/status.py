@@ -91,7 +91,8 @@ def _show_status(answer: Status) -> None:
         click.echo(f"waiting    {service_class}: {reason}")
     click.echo(
         f"kv         {kv.blocks_free} of {kv.blocks_total} blocks free,"
-        f" {kv.block_size_tokens} tokens each, {kv.bytes_per_token} bytes a token"
+        f" {kv.block_size_tokens} tokens each, {kv.bytes_per_token} bytes a token;"
+        f" {kv.internal_fragmentation:.0%} of the room in held blocks is empty"
     )
     click.echo(
         f"requests   {counters.running} running, {counters.waiting} waiting, {counters.preempted} preempted;"

@@ -253,6 +253,7 @@ class Frontend:
 
     def on_engine_lost(self, detail: str) -> None:
         self._intake.limits = None
+        self.kv_use = NO_KV_USE
         ended = self.requests.engine_lost(detail)
         self.swaps.on_lost(detail)
         self.metrics.engine_lost()
