@@ -138,8 +138,10 @@ def test_a_reader_that_stops_pauses_the_steps_and_loses_nothing(monkeypatch: pyt
         assert front.loop.totals.steps == steps < 1000
         assert front.cpu_s() - before_s < 0.005
         assert front.channel.backlog_bytes < 150_000
+        assert 3 in front.loop.roster.requests
         front.cancel(3)  # heard while paused
-        front.wait_until(lambda: len(front.loop.roster.running) == 15)
+        front.wait_until(lambda: 3 not in front.loop.roster.requests)
+        assert front.loop.totals.steps == steps
         front.read_until(lambda: len(front.finished) == 16)
         for number in range(16):
             expected = expected_tokens([number + 1], 1000)
