@@ -35,6 +35,3 @@ class VirtualClock:
 
     def sleep_ns(self, duration_ns: int) -> None:
         self._now_ns += max(0, duration_ns)
-
-    def advance_to_ns(self, at_ns: int) -> None:
-        self._now_ns = max(self._now_ns, at_ns)
