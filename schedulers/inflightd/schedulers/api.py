@@ -99,13 +99,14 @@ class ServiceClass:
     itl_ns: int | None = None
     max_running: int | None = None
     kv_share: float | None = None  # fraction of the pool its running sequences may hold
+    max_prompt_tokens: int | None = None  # longer ones are refused at the door; no policy sees them
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """What the engine below can do."""
 
-    swap: bool = False
+    swap: bool = False  # sequences can be swapped out to host memory, while it has room (`Ledger.can_swap`)
     chunk_unit_tokens: int = 1  # a chunk that does not end a prompt is a multiple of this
     admission_delay_steps: int = 0
     padding: bool = True  # rows computed and thrown away can be asked for
@@ -119,7 +120,9 @@ class History:
     recomputed_tokens: int = 0  # prefilled again after a preemption, over the loop's life
     prefilled_tokens: int = 0
     preemptions: int = 0
-    thrashing: bool = False
+    thrashing: bool = (
+        False  # too much of what was prefilled lately was prefilled before; the loop decides, with hysteresis
+    )
     output_lengths: Sequence[int] = ()  # recent finished outputs, sorted ascending
 
 
@@ -136,16 +139,36 @@ class Ledger(Protocol):
     """A cheap what-if on the block pool: changes nothing real."""
 
     @property
-    def free_blocks(self) -> int: ...
-    def take(self, sequence: SequenceView, tokens: int) -> bool:
-        """Book the blocks `sequence` needs to compute `tokens` more; False and unchanged if they do not fit.
+    def free_blocks(self) -> int: ...  # that can be booked now; evictable cached ones are among them
 
-        Counts swap-in, copy-on-write, and for a chunk that ends a prompt with n samples the forks' blocks.
+    def blocks_needed(self, sequence: SequenceView, tokens: int) -> int:
+        """Blocks that `take()` would book now.
+
+        Counts swap-in, copy-on-write, and for a chunk that ends a prompt with n samples the forks' blocks.  For a
+        sequence that has no blocks the tokens count from its cached ones on; a cached block that nobody holds is booked
+        like a fresh one, one that others hold costs nothing.
         """
         ...
 
-    def give_back(self, sequence: SequenceView) -> int:
-        """Book the preemption of `sequence`; the number of blocks that become free."""
+    def take(self, sequence: SequenceView, tokens: int) -> bool:
+        """Book the blocks `sequence` needs to compute `tokens` more; False and unchanged if they do not fit."""
+        ...
+
+    def can_swap(self, sequence: SequenceView) -> bool:
+        """True if host memory has room for the blocks of `sequence`, a running one, beside the swaps booked."""
+        ...
+
+    def give_back(self, sequence: SequenceView, kind: Preemption = Preemption.RECOMPUTE) -> int:
+        """Book the preemption of `sequence`; the number of blocks that become free.
+
+        Host blocks are booked for SWAP, and become free for a swapped-out sequence that is dropped (RECOMPUTE).
+        """
+        ...
+
+    def pending_tokens(self, sequence: SequenceView) -> int:
+        """Leading tokens of `sequence` that it would find cached if it waited for prompts under way: those that are
+        cached now, that a running sequence is going to compute, or one booked here with `take()`.
+        """
         ...
 
 
@@ -156,19 +179,25 @@ class KvView(Protocol):
     def blocks_total(self) -> int: ...
     @property
     def blocks_free(self) -> int: ...  # free now, or cached and evictable
+    @property
+    def host_blocks_free(self) -> int: ...  # room for sequences that are swapped out
     def ledger(self) -> Ledger: ...
-    def cached_tokens(self, sequence: SequenceView) -> int: ...  # prefix tokens found in the cache now
-    def pending_tokens(self, sequence: SequenceView) -> int: ...  # prefix tokens being computed by another now
+    def cached_tokens(self, sequence: SequenceView) -> int:
+        """Leading tokens that a waiting or dropped `sequence` finds in the cache now; 0 for any other.
+
+        They count as computed when it starts, so that a first chunk has at most total - cached tokens.
+        """
+        ...
 
 
 class CostModel(Protocol):
-    """Expected durations, learned by the loop from finished steps."""
+    """Expected durations in nanoseconds, learned by the loop from finished steps."""
 
     @property
     def sure(self) -> bool: ...  # enough steps seen to be used for decisions
     def step_ns(self, prefill_tokens: int, decode_sequences: int, context_tokens: int) -> int: ...
     def prefill_ns(self, tokens: int) -> int: ...
-    def swap_ns(self, blocks: int) -> int: ...
+    def swap_ns(self, blocks: int) -> int: ...  # one way
 
 
 class View(Protocol):
@@ -216,7 +245,9 @@ class Plan:
 
     `prefill` names waiting, preempted or running sequences with the tokens to compute; naming one that is not running
     admits (or resumes) it.  `decode` is `ALL` or a list of decoding sequences.  A preempted sequence may be neither.
-    `reasons` says per class why its waiting sequences wait.  `padding_tokens` rows are computed and thrown away.
+    `preempt` may also name a swapped-out sequence with RECOMPUTE: its copy is dropped.
+    `reasons` says per class why its waiting sequences wait, `passed_over` (by sequence number) for those that were
+    looked at and wait for another reason than the rest.  `padding_tokens` rows are computed and thrown away.
     `wake_ns` asks for another plan at that time although nothing happened (an empty plan that waits for more work).
     """
 
@@ -226,6 +257,7 @@ class Plan:
     reasons: Mapping[str, str] = field(default_factory=dict)
     padding_tokens: int = 0
     wake_ns: int | None = None
+    passed_over: Mapping[int, str] = field(default_factory=dict)
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
 
-from inflightd.schedulers.api import Capabilities, History, Limits, SequenceView, ServiceClass
+from inflightd.schedulers.api import Capabilities, History, Limits, Preemption, SequenceView, ServiceClass
 
 _NEVER_NS: Final = 1 << 63
 
@@ -105,7 +105,19 @@ class ModelLedger:
         self._booked[sequence.number] = booked_tokens + tokens, booked_blocks + needed
         return True
 
-    def give_back(self, sequence: SequenceView) -> int:
+    def blocks_needed(self, sequence: SequenceView, tokens: int) -> int:
+        """See `Ledger`."""
+        raise NotImplementedError
+
+    def can_swap(self, sequence: SequenceView) -> bool:
+        """See `Ledger`."""
+        return True
+
+    def pending_tokens(self, sequence: SequenceView) -> int:
+        """See `Ledger`."""
+        return 0
+
+    def give_back(self, sequence: SequenceView, kind: Preemption = Preemption.RECOMPUTE) -> int:
         """See `Ledger`."""
         assert isinstance(sequence, ModelSequence)
         freed = sequence.own_blocks + self._booked.pop(sequence.number, (0, 0))[1]
@@ -125,13 +137,14 @@ class ModelPool:
     blocks_free: int
     block_size_tokens: int
 
+    @property
+    def host_blocks_free(self) -> int:
+        return self.blocks_total
+
     def ledger(self) -> ModelLedger:
         return ModelLedger(self.blocks_free, self.block_size_tokens)
 
     def cached_tokens(self, sequence: SequenceView) -> int:
-        return 0
-
-    def pending_tokens(self, sequence: SequenceView) -> int:
         return 0
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class LinearCost:
+@dataclass(slots=True)
+class LearnedCost:
     """t = fixed + per prefill token + per decoding sequence + per context token, in nanoseconds.
 
-    The prior is a small model on a few CPU cores; it is never `sure`, so policies use their fixed settings.
-    Implements `inflightd.schedulers.api.CostModel`.
+    The prior is a small model on a few CPU cores.  Implements `inflightd.schedulers.api.CostModel`.
     """
 
     fixed_ns: float = 8e6
@@ -19,6 +18,15 @@ class LinearCost:
     context_token_ns: float = 1e3
     swap_block_ns: float = 1e6
     sure: bool = False
+    error: float = 0.0  # recent mean of |measured - expected| / measured
+
+    def observe(
+        self, prefill_tokens: int, decode_sequences: int, context_tokens: int, duration_ns: int, expected_ns: int
+    ) -> None:
+        """A step without block moves has been computed, and `expected_ns` was said of it before."""
+
+    def observe_swap(self, blocks: int, duration_ns: int) -> None:
+        """That many blocks were moved to or from host memory."""
 
     def step_ns(self, prefill_tokens: int, decode_sequences: int, context_tokens: int) -> int:
         return int(

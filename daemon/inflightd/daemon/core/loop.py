@@ -12,6 +12,7 @@ from inflightd.daemon.core.policies import PolicySlot
 from inflightd.daemon.core.roster import Roster
 from inflightd.daemon.core.sequence import Sequence, State
 from inflightd.daemon.core.step import StepInHand, Totals
+from inflightd.daemon.core.thrash import ThrashDetector
 from inflightd.daemon.core.view import LoopView
 from inflightd.daemon.core.wire import (
     Cancel,
@@ -21,6 +22,7 @@ from inflightd.daemon.core.wire import (
     PolicyFault,
     Submit,
     SwapDone,
+    Thrashing,
     TokenDelta,
 )
 from inflightd.daemon.engines.api import StepBatch
@@ -29,8 +31,10 @@ from inflightd.schedulers.api import Capabilities, History, Limits, Policy, Serv
 
 if TYPE_CHECKING:
     from inflightd.daemon.clock import Clock
+    from inflightd.daemon.core.cost import LearnedCost
     from inflightd.daemon.core.kv.figures import KvFigures
     from inflightd.daemon.core.planning import CheckedPlan
+    from inflightd.daemon.core.wire import StepRecord
     from inflightd.daemon.engines.api import StepEngine, StepResult
 
 
@@ -57,6 +61,7 @@ class StepLoop:
         self.totals = Totals()
         self.reasons: Mapping[str, str] = {}  # class -> why its waiting sequences wait, by the last plan
         self.wake_ns: int | None = None  # the last plan did nothing and asks to be asked again then
+        self.thrash = ThrashDetector()
         self._view = LoopView(
             limits=limits,
             classes=MappingProxyType(dict(classes)),
@@ -80,24 +85,37 @@ class StepLoop:
         self.roster.cancel(cancel.number, cancel.sample, cancel.reason)
         self.wake_ns = None
 
-    def step(self, overlap: Callable[[], None] | None = None) -> tuple[Frame | None, list[PolicyFault]]:
-        """One step.  `overlap` is called while the engine computes.  No frame: the policy chose to do nothing.
+    @property
+    def cost(self) -> LearnedCost:
+        return self._view.cost
+
+    def step(self, overlap: Callable[[], None] | None = None) -> tuple[Frame | None, list[PolicyFault | Thrashing]]:
+        """One step, and what is to be told besides.  `overlap` is called while the engine computes.
+
+        No frame: the policy chose to do nothing.
 
         Raises `inflightd.daemon.errors.EngineError` if the engine is beyond use.
         """
         plan, faults = self._plan()
+        events: list[PolicyFault | Thrashing] = list(faults)
         step = self._reserve(plan)
         if not step.rows:
-            return self.report(), faults
+            return self.report(), events
         # A finished row of a static batch goes on attending to a context as long as the batch's longest.
         padding_context_tokens = max(row.past_tokens for row in step.rows) if plan.padding_tokens else 0
         step.context_tokens += plan.padding_tokens * padding_context_tokens
-        batch = StepBatch(self.totals.steps, step.rows, plan.padding_tokens, padding_context_tokens, self.roster.copies)
+        decodes = len(plan.decode) + plan.padding_tokens
+        step.expected_ns = self.cost.step_ns(step.prefill_tokens, decodes, step.context_tokens)
+        batch = StepBatch(
+            self.totals.steps, step.rows, plan.padding_tokens, padding_context_tokens, self.roster.block_moves
+        )
         self._engine.start(batch)
         if overlap is not None:
             overlap()
         result = self._engine.finish()
-        return self._apply(step, result), faults
+        frame = self._apply(step, result)
+        self._learn(step, frame.step, events)
+        return frame, events
 
     def use_policy(self, ticket: int, policy: Policy, expected_generation: int | None = None) -> SwapDone:
         """Put `policy` in charge from the next step on, unless the generation is another one than expected."""
@@ -156,6 +174,9 @@ class StepLoop:
             finished=roster.moves.finished,
             policy=self.policies.current.name,
             generation=self.policies.generation,
+            cost_sure=self.cost.sure,
+            cost_error=self.cost.error,
+            thrashing=self.thrash.thrashing,
         )
 
     def _plan(self) -> tuple[CheckedPlan, list[PolicyFault]]:
@@ -168,6 +189,7 @@ class StepLoop:
             prefilled_tokens=totals.prefilled_tokens,
             preemptions=roster.moves.preemptions,
             output_lengths=roster.outputs.sorted_tokens,
+            thrashing=self.thrash.thrashing,
         )
         plan, faults = self.policies.plan(view, roster.live)
         self.reasons = plan.reasons
@@ -213,11 +235,12 @@ class StepLoop:
         row.draws = sequence.draws() if end_tokens == sequence.total_tokens else ()
         step.rows.append(row)
         step.context_tokens += computed_tokens
+        step.prefill_tokens += tokens
         step.recomputed_tokens += max(0, min(end_tokens, sequence.recompute_until_tokens) - computed_tokens)
 
     def _apply(self, step: StepInHand, result: StepResult) -> Frame:
         roster, now_ns = self.roster, self._clock.now_ns()
-        roster.copies = []
+        roster.block_moves = []
         samples = self._samples(step)
         if result.logprobs is None:
             deltas = [
@@ -243,13 +266,35 @@ class StepLoop:
             elif generated_tokens >= sample.max_new_tokens:
                 roster.finish(sample, FinishReason.LENGTH)
         totals, plan = self.totals, step.plan
-        totals.prefilled_tokens += sum(tokens for _, tokens in plan.prefill)
+        totals.prefilled_tokens += step.prefill_tokens
         totals.recomputed_tokens += step.recomputed_tokens
         totals.generated_tokens += len(samples)
         totals.padding_tokens += plan.padding_tokens
         finished, roster.ended = roster.ended, []
         state = self.state()
         return Frame(step=step.record(result, now_ns, state), tokens=deltas, finished=finished, state=state)
+
+    def _learn(self, step: StepInHand, record: StepRecord | None, events: list[PolicyFault | Thrashing]) -> None:
+        """What the next plans know of this step."""
+        assert record is not None
+        blocks_moved = record.swapped_out_blocks + record.swapped_in_blocks
+        if blocks_moved:
+            self.cost.observe_swap(blocks_moved, record.moves_ns)
+        self.cost.observe(
+            record.prefill_tokens,
+            record.decode_sequences + record.padding_tokens,
+            record.context_tokens,
+            record.end_ns - record.start_ns - record.moves_ns,
+            step.expected_ns,
+        )
+        if self.thrash.observe(step.prefill_tokens, step.recomputed_tokens):
+            events.append(
+                Thrashing(
+                    thrashing=self.thrash.thrashing,
+                    step=record.step,
+                    recomputed_fraction=self.thrash.recomputed_fraction,
+                )
+            )
 
     def _samples(self, step: StepInHand) -> list[Sequence]:
         """Whose tokens the step computed, now that it has; those that get a new one, in the order of the draws."""

@@ -25,6 +25,7 @@ class CheckedPlan:
     preempt: list[tuple[Sequence, Preemption]]
     padding_tokens: int
     reasons: dict[str, str]
+    passed_over: dict[int, str]
     wake_ns: int | None
 
     @property
@@ -72,7 +73,8 @@ class PlanChecker:
             self._fail("budget", None, f"{limit - budget_tokens} tokens planned, max_num_tokens is {limit}")
         self._check_slots(prefill, preempt)
         reasons = self._check_reasons(plan.reasons)
-        checked = CheckedPlan(prefill, decode, preempt, plan.padding_tokens, reasons, plan.wake_ns)
+        passed_over = {number: sendable(reason) for number, reason in plan.passed_over.items()}
+        checked = CheckedPlan(prefill, decode, preempt, plan.padding_tokens, reasons, passed_over, plan.wake_ns)
         self._check_progress(checked)
         return checked
 

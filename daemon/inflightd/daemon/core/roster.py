@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from inflightd.daemon.core.kv.manager import KvManager
+from inflightd.daemon.core.kv.manager import Copies, KvManager
 from inflightd.daemon.core.sampling.state import SamplingState
 from inflightd.daemon.core.sequence import Sequence, State, worst_case_blocks
 from inflightd.daemon.core.tenants import TenantCounters
 from inflightd.daemon.core.view import OutputLengths
 from inflightd.daemon.core.waiting import WaitingQueue
 from inflightd.daemon.core.wire import Finished, FinishReason, Submit
+from inflightd.daemon.engines.api import BlockMove, MoveKind
 from inflightd.daemon.errors import EngineError
 from inflightd.schedulers.api import Limits, Preemption
 
@@ -33,7 +34,8 @@ class Roster:
 
     `live` holds every unfinished sequence by number, `requests` the same by the front's number and sample;
     `running` (in order of admission), `preempted` (in order of arrival) and `waiting` (by class, only classes with
-    someone in them) tell where each is.  `kv` owns the blocks; `copies` must be done before the next step computes.
+    someone in them) tell where each is.  `kv` owns the blocks; `block_moves` must be done, in their
+    order, before the next step computes.
     """
 
     def __init__(self, kv: KvManager, limits: Limits, eos_token_ids: frozenset[int]) -> None:
@@ -45,7 +47,7 @@ class Roster:
         self.waiting: dict[str, WaitingQueue] = {}
         self.tenants = TenantCounters()
         self.outputs = OutputLengths()
-        self.copies: list[tuple[int, int]] = []
+        self.block_moves: list[BlockMove] = []
         self.ended: list[Finished] = []  # terminal records that no frame has carried yet
         self.moves = Moves()
         self._limits = limits
@@ -110,7 +112,7 @@ class Roster:
         copies = self.kv.grow(sequence.number, sequence.computed_tokens, tokens, forks)
         if copies is None:
             raise RuntimeError(f"{sequence!r} cannot grow by {tokens} tokens although the plan was checked")
-        self.copies += copies
+        self._copy(copies)
         sequence.row.block_table = self.kv.table(sequence.number).blocks
 
     def preempt(self, sequence: Sequence, kind: Preemption) -> None:
@@ -134,7 +136,7 @@ class Roster:
         into a shared block.
         """
         children = [parent.fork(self._new_number(), draw.state) for draw in row.draws[1:]]
-        self.copies += self.kv.fork(parent.number, [child.number for child in children], parent.computed_tokens)
+        self._copy(self.kv.fork(parent.number, [child.number for child in children], parent.computed_tokens))
         for child, draw in zip(children, row.draws[1:], strict=True):
             child.row.block_table = self.kv.table(child.number).blocks
             child.row.draws = (draw,)
@@ -191,6 +193,9 @@ class Roster:
             )
             assert 0 <= sequence.computed_tokens < sequence.total_tokens, sequence
         assert set(self.kv.tables) == {sequence.number for sequence in self.running}
+
+    def _copy(self, copies: Copies) -> None:
+        self.block_moves += [(MoveKind.COPY, source, destination) for source, destination in copies]
 
     def _leave_queue(self, sequence: Sequence) -> None:
         queue = self.waiting[sequence.service_class]

@@ -34,6 +34,13 @@ class StepInHand:
     admitted: int = 0
     recomputed_tokens: int = 0
     context_tokens: int = 0
+    prefill_tokens: int = 0
+    cached_tokens: int = 0
+    swap_outs: int = 0
+    swapped_out_blocks: int = 0
+    swapped_in_blocks: int = 0
+    waiting_by_reason: dict[str, int] = field(default_factory=dict)
+    expected_ns: int = 0
 
     def record(self, result: StepResult, end_ns: int, state: LoopState) -> StepRecord:
         """What the step was, once it has been applied and `state` is what it left."""
@@ -46,7 +53,8 @@ class StepInHand:
             schedule_ns=self.scheduled_ns - self.start_ns,
             forward_ns=result.forward_ns,
             sample_ns=result.sample_ns,
-            prefill_tokens=sum(tokens for _, tokens in plan.prefill),
+            moves_ns=result.moves_ns,
+            prefill_tokens=self.prefill_tokens,
             decode_sequences=len(plan.decode),
             padding_tokens=plan.padding_tokens,
             context_tokens=self.context_tokens,
@@ -54,9 +62,14 @@ class StepInHand:
             waiting=state.waiting,
             preempted=state.preempted,
             blocks_free=state.blocks_free,
-            preemptions_recompute=len(plan.preempt),
-            preemptions_swap=0,
+            preemptions_recompute=len(plan.preempt) - self.swap_outs,
+            preemptions_swap=self.swap_outs,
+            swapped_out_blocks=self.swapped_out_blocks,
+            swapped_in_blocks=self.swapped_in_blocks,
             recomputed_tokens=self.recomputed_tokens,
+            cached_tokens=self.cached_tokens,
             admitted=self.admitted,
             reasons=plan.reasons,
+            waiting_by_reason=self.waiting_by_reason,
+            expected_ns=self.expected_ns,
         )

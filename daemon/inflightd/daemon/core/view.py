@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from inflightd.daemon.core.cost import LinearCost
+from inflightd.daemon.core.cost import LearnedCost
 from inflightd.daemon.core.kv.view import KvPoolView
 from inflightd.schedulers.api import Capabilities, History, Limits, ServiceClass
 
@@ -52,7 +52,7 @@ class LoopView:
     tenants: Mapping[str, float]
     running: tuple[Sequence, ...] = ()
     preempted: tuple[Sequence, ...] = ()
-    cost: LinearCost = field(default_factory=LinearCost)
+    cost: LearnedCost = field(default_factory=LearnedCost)
     history: History = field(default_factory=History)
     step: int = 0
     now_ns: int = 0

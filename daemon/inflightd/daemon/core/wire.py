@@ -33,6 +33,8 @@ class KvSettings(msgspec.Struct, frozen=True, kw_only=True):
     blocks: int | None = None
     memory_bytes: int | None = None
     dtype: str | None = None  # "bf16", "f32", "u8"; None: the engine's default
+    prefix_cache: bool = True  # find blocks again by their content
+    swap_bytes: int = 0  # host memory for sequences that are swapped out; 0: no swapping
 
 
 class ClassSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +46,7 @@ class ClassSettings(msgspec.Struct, frozen=True, kw_only=True):
     itl_ns: int | None = None
     max_running: int | None = None
     kv_share: float | None = None
+    max_prompt_tokens: int | None = None
 
 
 class ScriptedSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +72,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
     limits: StepLimits
     kv: KvSettings
     classes: list[ClassSettings]  # never empty; always holds the one named "default"
+    plan_limit_ns: int = 1_000_000_000  # a policy whose plan() takes longer is replaced
     policy: str
     policy_options: dict[str, bool | int | float | str] = {}
     generation: int = 0
@@ -175,6 +179,7 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True):
     schedule_ns: int  # view, plan, check, reserve
     forward_ns: int
     sample_ns: int
+    moves_ns: int  # copies of blocks, within the device and to and from host memory
     prefill_tokens: int
     decode_sequences: int
     padding_tokens: int
@@ -185,9 +190,14 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True):
     blocks_free: int
     preemptions_recompute: int
     preemptions_swap: int
+    swapped_out_blocks: int
+    swapped_in_blocks: int
     recomputed_tokens: int
+    cached_tokens: int  # prompt tokens that sequences starting in this step found in the prefix cache
     admitted: int
     reasons: dict[str, str]  # class -> why its waiting sequences wait
+    waiting_by_reason: dict[str, int]  # the same over all classes, counted, with those passed over for another reason
+    expected_ns: int  # what the cost model, before it saw this step, expected of end - start
 
 
 class SwapDone(msgspec.Struct, frozen=True, kw_only=True, tag="swap_done"):
@@ -213,6 +223,14 @@ class PolicyFault(msgspec.Struct, frozen=True, kw_only=True, tag="policy_fault")
     detail: str
 
 
+class Thrashing(msgspec.Struct, frozen=True, kw_only=True, tag="thrashing"):
+    """The thrash detector changed its mind."""
+
+    thrashing: bool
+    step: int
+    recomputed_fraction: float  # of the tokens prefilled in its window
+
+
 class LoopState(msgspec.Struct, frozen=True, array_like=True):
     """Counters after a step or a batch of commands; absolute, never differences."""
 
@@ -230,6 +248,18 @@ class LoopState(msgspec.Struct, frozen=True, array_like=True):
     finished: int
     policy: str
     generation: int
+    # The books in depth.  Blocks free are all that can be handed out: cached ones that nobody holds are among them.
+    blocks_cached: int = 0
+    host_blocks_total: int = 0
+    host_blocks_free: int = 0
+    swapped: int = 0  # of the preempted: in host memory
+    swap_outs: int = 0  # of the preemptions: by swap
+    started_prompt_tokens: int = 0  # prompts of sequences that started for the first time
+    cached_prompt_tokens: int = 0  # of these: found in the prefix cache
+    resumed_cached_tokens: int = 0  # found by sequences that resumed after a preemption by recompute
+    cost_sure: bool = False  # the cost model has seen enough to be used for decisions
+    cost_error: float = 0.0  # recent mean of |measured - expected| / measured, as a fraction
+    thrashing: bool = False
 
 
 class KvUse(msgspec.Struct, frozen=True, kw_only=True, tag="kv_use"):
@@ -251,7 +281,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, tag="frame", omit_default
     state: LoopState
 
 
-Event = Loading | Ready | LoadFailed | SwapDone | PolicyFault | KvUse | Frame
+Event = Loading | Ready | LoadFailed | SwapDone | PolicyFault | Thrashing | KvUse | Frame
 
 
 class FinishReason:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -42,9 +43,23 @@ class Row:
     draws: Sequence[Draw]  # empty: this chunk does not end the known tokens
 
 
+class MoveKind(IntEnum):
+    """What a block move does: to a device block (of the pool) or to a host block (of the swap pool)."""
+
+    COPY = 0  # device block -> device block: copy-on-write
+    OUT = 1  # device block -> host block: a sequence is swapped out
+    IN = 2  # host block -> device block: it comes back
+
+
+BlockMove = tuple[MoveKind, int, int]  # (kind, source, destination)
+
+
 @dataclass(slots=True)
 class StepBatch:
-    """One step.  `copies` are done before anything is computed (copy-on-write)."""
+    """One step.  `moves` are done one after the other, in their order, before anything is computed.
+
+    The order matters: a block may be copied to, swapped out and taken by another sequence before one step.
+    """
 
     step: int
     rows: Sequence[Row]
@@ -52,7 +67,7 @@ class StepBatch:
     padding_context_tokens: int = (
         0  # each of them attends to that many tokens, as a finished row of a static batch does
     )
-    copies: Sequence[tuple[int, int]] = ()  # (source block, destination block)
+    moves: Sequence[BlockMove] = ()
 
 
 @dataclass(slots=True)
@@ -63,6 +78,7 @@ class StepResult:
     logprobs: list[TokenLogprobs | None] | None = None  # None: no draw asked for any
     forward_ns: int = 0  # time in the model, without sampling
     sample_ns: int = 0
+    moves_ns: int = 0  # time in the batch's block moves
 
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +90,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     context_tokens: int  # the model's own limit
     block_size_tokens: int
     blocks_total: int
+    host_blocks_total: int = 0  # blocks in host memory that sequences can be swapped out to; 0: it cannot swap
     kv_bytes_per_token: int
     kv_dtype: str
     precision: str

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from inflightd.daemon.engines.api import Row, StepBatch
+from inflightd.daemon.engines.api import MoveKind, Row, StepBatch
 from inflightd.daemon.errors import EngineError
 
 _EMPTY_PREFIX = 0
@@ -34,7 +34,7 @@ class CacheModel:
         """Do what `batch` does to the cache.  Everything is written before anything is read, as in each layer of a
         model, so a row that writes into another's blocks spoils them in the same step.
         """
-        self._copy(batch)
+        self._move(batch)
         tables, chains = [], []
         seen: set[int] = set()
         for row in batch.rows:
@@ -50,16 +50,14 @@ class CacheModel:
         for row, table, chain in zip(batch.rows, tables, chains, strict=True):
             self._check(batch, row, table, chain[-1])
 
-    def _copy(self, batch: StepBatch) -> None:
-        if not batch.copies:
-            return
-        sources, destinations = (list(side) for side in zip(*batch.copies, strict=True))
+    def _move(self, batch: StepBatch) -> None:
         total = len(self._slots)
-        if not all(0 <= block < total for block in (*sources, *destinations)):
-            raise EngineError(f"step {batch.step}: copies {batch.copies} name blocks outside 0..{total - 1}")
-        if len({*destinations}) < len(destinations) or {*destinations} & {*sources}:
-            raise EngineError(f"step {batch.step}: copies {batch.copies} depend on their order")
-        self._slots[destinations] = self._slots[sources]
+        for kind, source, destination in batch.moves:
+            if kind is not MoveKind.COPY:
+                raise EngineError(f"step {batch.step}: {kind.name}, and there are no host blocks")
+            if not (0 <= source < total and 0 <= destination < total):
+                raise EngineError(f"step {batch.step}: moves {batch.moves} name blocks outside 0..{total - 1}")
+            self._slots[destination] = self._slots[source]
 
     def _table(self, batch: StepBatch, row: Row) -> NDArray[np.int64]:
         """The blocks the row needs."""

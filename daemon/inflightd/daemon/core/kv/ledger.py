@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inflightd.daemon.core.kv.manager import KvManager
 from inflightd.daemon.core.kv.table import blocks_for
-from inflightd.schedulers.api import SequenceView
+from inflightd.schedulers.api import Preemption, SequenceView
 
 
 class KvLedger:
@@ -86,7 +86,19 @@ class KvLedger:
                 self._released[block] = self._released.get(block, 0) + 1
         return True
 
-    def give_back(self, sequence: SequenceView) -> int:
+    def blocks_needed(self, sequence: SequenceView, tokens: int) -> int:
+        """See `inflightd.schedulers.api.Ledger`."""
+        raise NotImplementedError
+
+    def can_swap(self, sequence: SequenceView) -> bool:
+        """See `inflightd.schedulers.api.Ledger`."""
+        return False
+
+    def pending_tokens(self, sequence: SequenceView) -> int:
+        """See `inflightd.schedulers.api.Ledger`."""
+        return 0
+
+    def give_back(self, sequence: SequenceView, kind: Preemption = Preemption.RECOMPUTE) -> int:
         """Book the preemption of `sequence`; the number of blocks that become free, booked ones included.
 
         A shared block becomes free with the last of its holders.

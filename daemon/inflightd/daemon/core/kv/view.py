@@ -23,11 +23,12 @@ class KvPoolView:
     def blocks_free(self) -> int:
         return self._manager.free_blocks
 
+    @property
+    def host_blocks_free(self) -> int:
+        return 0
+
     def ledger(self) -> KvLedger:
         return KvLedger(self._manager)
 
     def cached_tokens(self, sequence: SequenceView) -> int:
         return self._manager.prefix.cached_tokens(sequence)
-
-    def pending_tokens(self, sequence: SequenceView) -> int:
-        return self._manager.prefix.pending_tokens(sequence)

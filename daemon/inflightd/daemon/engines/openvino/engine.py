@@ -132,8 +132,8 @@ class OpenVinoEngine:
         """Returns once the step runs in OpenVINO's threads; the GIL is free meanwhile."""
         if self._draws is not None:
             raise EngineError("start() before finish() of the step that runs")
-        if batch.copies:
-            self.kv.copy_blocks(batch.copies)
+        if batch.moves:
+            self.kv.move_blocks(batch.moves)
         self._draws = self._inputs.fill(batch)
         self._started_ns = time.monotonic_ns()
         try:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
+from inflightd.daemon.engines.api import BlockMove, MoveKind
 from inflightd.daemon.engines.openvino.kv_layout import KvDtype, block_bytes, block_shapes
 from inflightd.daemon.errors import EngineError
 from inflightd.daemon.models.gguf_file import ModelMetadata
@@ -38,10 +39,12 @@ class KvCache:
         if sum(view.shape[1] for view in self._views) != self.bytes_per_block:
             raise EngineError(f"the compiled model's blocks are not of {self.bytes_per_block} bytes ({kv_dtype})")
 
-    def copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
-        """Do each (source, destination) in order."""
-        for view in self._views:
-            for source, destination in copies:
+    def move_blocks(self, moves: Sequence[BlockMove]) -> None:
+        """Do each move in order."""
+        for kind, source, destination in moves:
+            if kind is not MoveKind.COPY:
+                raise EngineError(f"{kind.name}: this cache has no host blocks")
+            for view in self._views:
                 view[destination] = view[source]
 
     def read_block(self, block: int) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from inflightd.daemon.engines.api import MoveKind
 from inflightd.daemon.engines.openvino.engine import OpenVinoEngine
 from tests.reference.llama import ReferenceLlama
 from tests.support.engine_steps import chunk_row, greedy_params, greedy_tokens, run_step
@@ -87,7 +88,7 @@ def test_a_copied_block_continues_as_the_original(exact_engine: OpenVinoEngine, 
         chunk_row([7], len(prompt), [60, 61], greedy_params()),
         chunk_row([answer[0]], len(prompt), [70, 71], greedy_params()),
     ]
-    result = run_step(exact_engine, step, copies=[(50, 60), (50, 70)])
+    result = run_step(exact_engine, step, moves=[(MoveKind.COPY, 50, 60), (MoveKind.COPY, 50, 70)])
     assert result.token_ids[0] == result.token_ids[2] == answer[1]
     assert exact_engine.kv.read_block(50) == exact_engine.kv.read_block(70)
     assert exact_engine.kv.read_block(50) != exact_engine.kv.read_block(60)
