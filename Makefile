@@ -31,8 +31,9 @@ proto: $(STAMPS)/test ## generate the protobuf modules again (commit the result)
 	cd proto && PATH="$(CURDIR)/$(BIN):$$PATH" python -m grpc_tools.protoc -I. \
 	  --python_out=. --pyi_out=. --grpc_python_out=. --mypy_grpc_out=. $$(find . -name '*.proto' -printf '%P ')
 
-bench: $(STAMPS)/test ## run all benchmarks and rewrite docs/benchmarks.md
+bench: $(STAMPS)/test ## run all benchmarks and rewrite docs/benchmarks.*, docs/plots/ and what other pages quote
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m examples.concepts
 
 clean: ## remove everything that make made
 	rm -rf $(VENV) .venvs dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -59,5 +60,5 @@ $(STAMPS)/openvino: $(STAMPS)/venv pyproject.toml
 $(STAMPS)/test: $(STAMPS)/openvino
 	@echo "== installing what the tests need"
 	@# All in one resolution: the pinned generators hold protobuf below 7, which other packages have to follow.
-	@$(PIP) -e '.[openvino]' --group test --group lint --group proto --group build
+	@$(PIP) -e '.[openvino]' --group test --group lint --group proto --group build --group bench
 	@touch $@

@@ -6,4 +6,12 @@ A benchmark is a module of this package that declares its goals and ends with `h
 from typing import Final
 
 # In the order in which they are run and documented.
-BENCHMARKS: Final = ("engine_step", "static_vs_inflight")
+BENCHMARKS: Final = (
+    "engine_step",
+    "static_vs_inflight",
+    "kv",
+    "scheduling_cost",
+    "policies",
+    "policies_cpu",
+    "presets",
+)

@@ -1,4 +1,4 @@
-"""Run every benchmark, each in its own process, and rewrite docs/benchmarks.md and docs/benchmarks.json."""
+"""Run every benchmark, each in its own process, and rewrite docs/benchmarks.md, .json and .html and docs/plots/."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks import BENCHMARKS, document, machine
+from benchmarks import BENCHMARKS, document, machine, page
 from benchmarks.harness import progress
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -31,11 +31,9 @@ def main() -> None:
         "machine": machine.describe(),
         "reports": reports,
     }
-    page = document.render(run)
     if not chosen.quick:
-        DOCS.joinpath("benchmarks.md").write_text(page)
-        DOCS.joinpath("benchmarks.json").write_text(json.dumps(run, indent=1) + "\n")
-    print(page, end="")
+        page.publish(run, DOCS)
+    print(document.render(run), end="")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ def render(run: Mapping[str, Any]) -> str:
         "# Benchmarks",
         "",
         f"Written by `{run['command']}` on {run['date']}; do not edit. "
-        "The same figures are in [benchmarks.json](benchmarks.json).",
+        "The same figures are in [benchmarks.json](benchmarks.json), "
+        "the same page with its pictures is [benchmarks.html](benchmarks.html).",
         "A goal is judged on the median; the spread is the smallest and the largest round.",
         "",
         f"**{met} of {len(goals)} goals met.**",
@@ -40,13 +41,15 @@ def _section(report: Mapping[str, Any]) -> list[str]:
     if report["goals"]:
         lines += ["", "| goal | bound | measured | met |", "|---|---|---|---|"]
         lines += [
-            f"| {goal['figure']} | {goal['goal']} | {_number(goal['value'])} | {'yes' if goal['met'] else '**no**'} |"
+            f"| {goal['figure']} | {goal['goal']} | {number(goal['value'])} | {'yes' if goal['met'] else '**no**'} |"
             for goal in report["goals"]
         ]
+    for chart in report["charts"]:
+        lines += ["", f"![{chart['title']}](plots/{chart['name']}.svg)"]
     lines += ["", "| figure | unit | median | min | max | rounds |", "|---|---|---|---|---|---|"]
     lines += [
-        f"| {name} | {figure['unit']} | {_number(figure['median'])} | {_number(figure['min'])} | "
-        f"{_number(figure['max'])} | {len(figure['values'])} |"
+        f"| {name} | {figure['unit']} | {number(figure['median'])} | {number(figure['min'])} | "
+        f"{number(figure['max'])} | {len(figure['values'])} |"
         for name, figure in report["figures"].items()
     ]
     if report["left_out"]:
@@ -54,7 +57,8 @@ def _section(report: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Three digits, or all those before the point."""
     if value == int(value):
         return f"{int(value)}"
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from benchmarks.charts import Chart
+
 Comparison = Literal["<=", ">=", "<", ">", "=="]
 _COMPARE: Final[Mapping[Comparison, Callable[[float, float], bool]]] = {
     "<=": operator.le,
@@ -83,6 +85,7 @@ class Report:
     goals: Sequence[Goal]
     left_out: Sequence[str] = ()
     setting: Mapping[str, str] = field(default_factory=dict)  # what was run: model, threads, sizes
+    charts: Sequence[Chart] = ()
 
     def as_json(self) -> dict[str, Any]:
         by_name = {figure.name: figure for figure in self.figures}
@@ -94,6 +97,7 @@ class Report:
             "figures": {name: figure.as_json() for name, figure in by_name.items()},
             "goals": [goal.as_json(by_name[goal.figure]) for goal in self.goals],
             "left_out": list(self.left_out),
+            "charts": [chart.as_json() for chart in self.charts],
         }
 
 
@@ -103,6 +107,7 @@ class Result:
 
     figures: Sequence[Figure]
     setting: Mapping[str, str] = field(default_factory=dict)
+    charts: Sequence[Chart] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +167,8 @@ def measure(name: str, goals: Sequence[Goal], run: Callable[[bool], Result], *, 
     if left_out and not quick:
         raise RuntimeError(f"benchmark {name} has goals without figures: {', '.join(left_out)}")
     judged = [goal for goal in goals if goal.figure in measured]
-    return Report(name, quick, time.monotonic() - start, result.figures, judged, left_out, result.setting)
+    seconds = time.monotonic() - start
+    return Report(name, quick, seconds, result.figures, judged, left_out, result.setting, result.charts)
 
 
 def main(

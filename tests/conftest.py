@@ -34,7 +34,13 @@ def exact_engine(model_path: Path) -> Iterator[OpenVinoEngine]:
 
     source = ModelSource("gguf", model_path, "smollm2")
     options = OpenVinoOptions(
-        source=source, num_blocks=128, precision="f32", kv_dtype="f32", max_num_tokens=128, max_batch_size=32
+        source=source,
+        num_blocks=128,
+        num_host_blocks=32,
+        precision="f32",
+        kv_dtype="f32",
+        max_num_tokens=128,
+        max_batch_size=32,
     )
     engine = load(options)
     yield engine

@@ -10,6 +10,8 @@ from inflightd.schedulers import registry
 from inflightd.schedulers.testing import conformance, swap_conformance
 
 _VARIANTS = [(name, {}) for name in registry.available()] + [
+    ("throughput-max", {"preemption": "swap", "fairness": "arrival", "aging_s": 0.01}),
+    ("throughput-max", {"preemption": "recompute", "max_overtakes": 0, "aging_s": 0.0}),
     ("conservative-admission", {"mode": "future-peak", "length_quantile": 0.5}),
     ("latency-guarantee", {"itl_ms": 5, "floor_tokens": 1, "max_partial_prefills": 1}),
     ("static-batch", {"slots": 4, "max_queue_delay_ms": 50}),

@@ -37,12 +37,13 @@ class Disturbed:
 
     policy: Policy
     preempt_at_steps: tuple[int, ...]
+    kind: Preemption = Preemption.RECOMPUTE
     name: ClassVar[str] = "disturbed"
     Options: ClassVar[type[Any]] = object
 
     def plan(self, view: View) -> Plan:
         if view.step in self.preempt_at_steps and view.running:
-            return Plan(preempt=[(sequence, Preemption.RECOMPUTE) for sequence in view.running])
+            return Plan(preempt=[(sequence, self.kind) for sequence in view.running])
         return self.policy.plan(view)
 
 
@@ -110,11 +111,16 @@ def test_alone_under_each_policy_whole_and_chunked(
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_after_a_forced_preemption(exact_engine: OpenVinoEngine, expected: list[list[int]], name: str) -> None:
-    policy = Disturbed(build(name, {}), preempt_at_steps=(3, 21))
+@pytest.mark.parametrize("kind", Preemption)
+def test_after_a_forced_preemption(
+    exact_engine: OpenVinoEngine, expected: list[list[int]], name: str, kind: Preemption
+) -> None:
+    policy = Disturbed(build(name, {}), (3, 21), kind)
     under_test = run(exact_engine, policy, list(PROMPTS))
     assert [under_test.tokens[number, 0] for number in range(len(PROMPTS))] == expected
     assert all(under_test.finished[number, 0].preemptions == 2 for number in range(len(PROMPTS)))
+    swapped_blocks = sum(record.swapped_in_blocks for record in under_test.records)
+    assert (swapped_blocks > 0) is (kind is Preemption.SWAP)
 
 
 def test_across_policy_swaps_in_mid_stream(exact_engine: OpenVinoEngine, expected: list[list[int]]) -> None:

@@ -182,6 +182,10 @@ async def test_32_streams_at_once_each_get_the_tokens_of_their_own_prompt(
     [
         (("--kv-memory", "500GiB"), ("kv_memory = '500.00 GiB': ", "what helps: at most", "(u8)")),
         (("--kv-blocks", "4", "--max-sequence-tokens", "4096"), ("max_sequence_tokens = 4096: ", "kv_blocks = 128")),
+        (
+            ("--kv-blocks", "128", "--swap-memory", "500GiB"),
+            ("swap_memory = '500.00 GiB': ", "what helps: swap_memory of at most", "swap_memory = 0"),
+        ),
     ],
 )
 def test_a_pool_that_cannot_be_is_refused_before_the_load_with_what_would_help(

@@ -112,10 +112,13 @@ def test_the_same_load_gives_the_same_steps() -> None:
     assert runs[0] == runs[1]
 
 
-def test_throughput_max_preempts_under_pressure_and_conservative_admission_never() -> None:
+def test_throughput_max_preempts_where_it_expected_too_little_and_conservative_admission_never() -> None:
     preemptions = {}
     for policy in ("throughput-max", "conservative-admission"):
         under_test = make_loop(build(policy, {}), blocks=24, max_num_tokens=128)
+        for number in range(100, 120):  # outputs seem to be short
+            under_test.submit(number, [3] * 4, max_tokens=1)
+        under_test.run()
         for number in range(12):
             under_test.submit(number, [number + 1] * 40, max_tokens=80)
         under_test.run()

@@ -1,7 +1,8 @@
 """Case S01: what long and many prompts do to streams that run, on the real loop, for each policy its stated bound.
 
-The loop's cost model is not sure, so latency-guarantee uses its fixed `chunk_tokens`: what it promises is a step of one
-chunk and all decodes, whatever arrives.  The other two fill steps to max_num_tokens: their bound is one such step.
+Without a target latency-guarantee uses its fixed `chunk_tokens`: what it promises is a step of one chunk and all
+decodes, whatever arrives.  With one it promises the target, as soon as the loop has learned what steps cost.  The other
+two fill steps to max_num_tokens: their bound is one such step.
 """
 
 from __future__ import annotations
@@ -152,6 +153,53 @@ def test_prompts_above_capacity_for_a_minute_do_not_stop_streams(policy: str) ->
     for (request, _), tokens in under_test.tokens.items():
         prompt_ids = [request + 1] * 16 if request < STREAMS else [request] * prompt_tokens
         assert tokens == expected_tokens(prompt_ids, len(tokens))
+
+
+TARGET_MS: Final = 100
+
+
+def streams_on_a_loop_that_has_learned() -> tuple[LoopUnderTest, Streams]:
+    under_test = loop_for("latency-guarantee", itl_ms=TARGET_MS)
+    streams = Streams(under_test)
+    for number in range(40):
+        under_test.submit(1000 + number, [600 + number] * (50 + 5 * number), max_tokens=1)
+        for _ in range(3):
+            streams.step()
+    assert under_test.loop.cost.sure
+    assert streams.largest_gap_ns <= largest_gap_ns("latency-guarantee")  # before it was sure, too
+    streams.largest_gap_ns = 0
+    return under_test, streams
+
+
+def test_one_long_prompt_keeps_the_target_that_was_learned() -> None:
+    """Case S01 (a): in larger chunks than the fixed ones, so that the prompt is not held up either."""
+    under_test, streams = streams_on_a_loop_that_has_learned()
+    before = len(under_test.records)
+    ttft_ns = first_token_ns(under_test, streams)
+    assert streams.largest_gap_ns <= TARGET_MS * 1_000_000
+    chunks = [record.prefill_tokens for record in under_test.records[before:]]
+    assert min(chunks[:-1]) > CHUNK_TOKENS
+    assert ttft_ns <= 1.3 * first_token_ns(loop_for("latency-guarantee", itl_ms=TARGET_MS), None)
+    streams.check_nobody_was_preempted()
+
+
+def test_prompts_above_capacity_keep_the_target_that_was_learned() -> None:
+    """Case S01 (b): each of them becomes a stream itself for a while, and the target holds for all."""
+    prompt_tokens = 2048
+    under_test, streams = streams_on_a_loop_that_has_learned()
+    every_ns = COST.prefill_token_ns * prompt_tokens / 1.2
+    before, start_ns, number = len(under_test.records), under_test.clock.now_ns(), 100
+    while (elapsed_ns := under_test.clock.now_ns() - start_ns) < 60 * SECOND_NS:
+        while (number - 100) * every_ns <= elapsed_ns:
+            under_test.submit(number, [number] * prompt_tokens, max_tokens=2)
+            number += 1
+        streams.step()
+    assert streams.largest_gap_ns <= TARGET_MS * 1_000_000
+    steps = under_test.records[before:]
+    assert all(record.decode_sequences >= STREAMS for record in steps)
+    prefilled = sum(record.prefill_tokens for record in steps)
+    assert prefilled >= 0.75 * 60 * SECOND_NS / COST.prefill_token_ns  # nor do streams stop the prompts
+    streams.check_nobody_was_preempted()
 
 
 def test_a_prompt_in_chunks_and_in_one_step_gives_the_same_tokens() -> None:

@@ -57,7 +57,7 @@ def test_without_max_tokens_as_many_run_as_the_documented_default_allows() -> No
     assert record is not None
     most = BLOCKS * BLOCK_TOKENS // (PROMPT_TOKENS + DEFAULT_TOKENS)
     assert most <= record.running < REQUESTS  # and the rest waits: what runs is never evicted
-    assert record.reasons == {"default": "not enough free blocks"}
+    assert record.reasons == {"default": "the free blocks are reserved for max_tokens"}
     under_test.run()
     assert under_test.loop.state().preemptions == 0
     for number in range(REQUESTS):
@@ -111,14 +111,24 @@ def test_a_reservation_is_free_at_the_end_of_the_answer_and_not_of_max_tokens() 
     assert len(under_test.records) == 8  # two rounds of four tokens
 
 
-def test_an_optimistic_policy_starts_all_of_them_at_once() -> None:
-    """What conservative-admission gives away, and what it is weighed against."""
+def test_an_optimistic_policy_goes_by_outputs_and_not_by_max_tokens() -> None:
+    """What conservative-admission gives away, and what it is weighed against: usual lengths, and those seen lately."""
     under_test = loop_for("throughput-max")
     for number in range(REQUESTS):
         submit(under_test, number, 1_000_000)
     record = under_test.step()
     assert record is not None
-    assert record.running == REQUESTS
+    assert record.running == SEQUENCE_TOKENS * 2 // (PROMPT_TOKENS + 512)
     for number in range(REQUESTS):
+        under_test.cancel(number)
+    for number in range(REQUESTS, 2 * REQUESTS):
+        submit(under_test, number, 64)
+    under_test.run()
+    for number in range(2 * REQUESTS, 3 * REQUESTS):
+        submit(under_test, number, 1_000_000)
+    record = under_test.step()
+    assert record is not None
+    assert record.running == REQUESTS
+    for number in range(2 * REQUESTS, 3 * REQUESTS):
         under_test.cancel(number)
     under_test.run()

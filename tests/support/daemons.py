@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,6 +50,11 @@ class Daemon:
         states = [line["state"] for line in self.log if line.get("event") == "state"]
         return bool(states) and states[-1] == "ready"
 
+    def logged(self, event: str, **fields: object) -> list[dict[str, object]]:
+        """The lines of the log so far about `event` with these fields."""
+        wanted = {"event": event, **fields}
+        return [line for line in list(self.log) if wanted.items() <= line.items()]
+
     def wait_until(self, condition: Callable[[], bool], timeout_s: float = 15) -> None:
         deadline = time.monotonic() + timeout_s
         while not condition():
@@ -64,13 +70,26 @@ class Daemon:
 
 @contextlib.contextmanager
 def running_daemon(
-    *options: str, wait: bool = True, ready_timeout_s: float = 90, program: Sequence[str] = (INFLIGHTD, "serve")
+    *options: str,
+    wait: bool = True,
+    ready_timeout_s: float = 90,
+    program: Sequence[str] = (INFLIGHTD, "serve"),
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Daemon]:
-    """``inflightd serve`` with `options` on a free port, ready unless `wait` is False; stopped at the end."""
+    """``inflightd serve`` with `options` on a free port, ready unless `wait` is False; stopped at the end.
+
+    environment: what is added to this process's own.
+    """
     with tempfile.TemporaryDirectory(prefix="inflightd-") as directory:
         admin = f"{directory}/admin.sock"
         command = [*program, "--listen", "127.0.0.1:0", "--admin-socket", admin, "--json", *options]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(environment or {})},
+        )
         daemon = Daemon(process, "", admin, Path(directory))
         reader = threading.Thread(target=_read_log, args=(process, daemon.log), daemon=True)
         reader.start()

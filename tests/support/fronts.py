@@ -17,6 +17,7 @@ from inflightd.daemon.core.wire import (
     Finished,
     Frame,
     Submit,
+    SwapDone,
     SwapPolicy,
     decode_events,
     encode_command,
@@ -55,7 +56,14 @@ class FrontEnd:
         self.send(Cancel(number, "cancelled"))
 
     def swap(self, name: str, **options: bool | int | float | str) -> None:
-        self.send(SwapPolicy(ticket=1, name=name, options=options))
+        self.send(SwapPolicy(ticket=1, policy=name, options=options))
+
+    def swapped(self, name: str, **options: bool | int | float | str) -> SwapDone:
+        """Order a swap and wait for its answer."""
+        before = len(self.all_of(SwapDone))
+        self.swap(name, **options)
+        self.read_until(lambda: len(self.all_of(SwapDone)) > before)
+        return self.all_of(SwapDone)[-1]
 
     def read_until(self, condition: Callable[[], bool], timeout_s: float = 10) -> None:
         """Take in events until `condition` is met, or the stream ends and it never will be."""

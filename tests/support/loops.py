@@ -83,6 +83,7 @@ class LoopUnderTest:
         assert not self.loop.has_work, f"not finished after {max_steps} steps"
         if frame := self.loop.report():
             self.take(frame)
+        self.loop.check_idle()
         assert self.loop.roster.kv.free_blocks == self.loop.roster.kv.blocks_total
 
 
@@ -99,6 +100,8 @@ def make_loop(
     capabilities: Capabilities | None = None,
     script: Script | None = None,
     cost: StepCost | None = None,
+    host_blocks: int = 0,
+    prefix_cache: bool = True,
 ) -> LoopUnderTest:
     """The real loop, planning and block manager; an engine that checks every block it is told to read."""
     clock = VirtualClock()
@@ -107,6 +110,7 @@ def make_loop(
         eos_token_ids=list(eos_token_ids),
         block_size_tokens=block_size_tokens,
         blocks_total=blocks,
+        host_blocks_total=host_blocks,
         cost=cost,
         step_ns=STEP_NS,
         strict=True,
@@ -124,6 +128,7 @@ def make_loop(
         limits=limits,
         classes={service_class.name: service_class for service_class in classes},
         capabilities=capabilities,
+        prefix_cache=prefix_cache,
     )
     return LoopUnderTest(loop, clock)
 

@@ -41,6 +41,7 @@ _READ_FIELD: dict[str, Callable[[Any], object]] = {
     "counters": lambda message: _value(Counters, message),
     "listen": tuple,
     "waiting_reasons": dict,
+    "waiting_by_reason": dict,
     "detail": dict,
     "requests_finished": dict,
 }

@@ -29,18 +29,28 @@ class SchedulerStatus:
     options: dict[str, str]
     waiting_reasons: dict[str, str]  # service class to why its waiting requests wait
     differs_from_config: bool
+    waiting_by_reason: dict[str, int]  # reason to how many sequences wait for it, all classes together
+    thrashing: bool  # too much of what is prefilled was computed before
+    cost_sure: bool  # the cost model has seen enough steps to be decided by
+    cost_error: float  # how far it was off lately: mean of |measured - expected| / measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvStatus:
     blocks_total: int
-    blocks_free: int
+    blocks_free: int  # all that can be handed out, cached ones that nobody holds included
     block_size_tokens: int
     bytes_per_token: int
     blocks_held: int
     blocks_shared: int  # held by two sequences or more
     occupancy: float  # held blocks as a fraction of the pool
     internal_fragmentation: float  # fraction of the room in held blocks that holds no token
+    blocks_cached: int
+    host_blocks_total: int  # for sequences that are swapped out; 0: the engine cannot swap
+    host_blocks_free: int
+    started_prompt_tokens: int  # of sequences that started, each counted once
+    cached_prompt_tokens: int  # of these: found in the prefix cache
+    resumed_cached_tokens: int  # found after a preemption by recompute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +70,9 @@ class Counters:
     in_flight: int
     policy_faults: int
     front_behind_ns: int  # time without steps because the front did not take the engine's frames
+    swap_outs: int  # of the preemptions: by swap
+    swapped: int  # of the preempted: in host memory now
+    thrashing_events: int  # how often thrashing began
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,3 +121,7 @@ class SwapResult:
     previous: str
     generation: int
     step: int  # the first one under the new policy
+    rehearsed_steps: int = 0
+    slowest_step_ns: int = 0  # of these
+    snapshot_ns: int = 0  # no step could begin for so long while the state was copied,
+    pause_ns: int = 0  # and while the policy was changed

@@ -18,6 +18,7 @@ from inflightd.daemon.front.frontend import Frontend
 from inflightd.daemon.front.text import TextService
 from inflightd.daemon.logs import LogFormat, get_logger
 from inflightd.daemon.metrics import Metrics, MetricsServer
+from inflightd.daemon.reload import Reloads
 from inflightd.daemon.rpc.control import ControlService
 from inflightd.daemon.rpc.health import HealthService
 from inflightd.daemon.rpc.listeners import ListenError, UnixLock, check_tcp
@@ -65,8 +66,12 @@ def load_text(config: Config, executor: ThreadPoolExecutor) -> Loaded:
 class App:
     """One daemon.  `startup()`, `run()`, `shutdown()`; or `serve()` for all three."""
 
-    def __init__(self, config: Config, log_format: LogFormat = "json") -> None:
+    def __init__(
+        self, config: Config, log_format: LogFormat = "json", reread: Callable[[], Config] | None = None
+    ) -> None:
+        """reread: the configuration from the same sources, as they are now; raises `ConfigError`."""
         self._config = config
+        self._reloads = Reloads(config, reread) if reread is not None else None
         self._log_format: LogFormat = log_format
         self._locks: list[UnixLock] = []
         self._stop = asyncio.Event()
@@ -86,6 +91,7 @@ class App:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
+        loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         try:
             await self._startup(announce)
             await self._run()
@@ -150,17 +156,21 @@ class App:
         if state == "ready":
             gc.collect()
             gc.freeze()  # what was made until now lives as long as the daemon: never walk it again
+            if self._reloads is not None:
+                self._reloads.engine_ready()
         _log.info("state", state=state)
 
     # --- run: until a signal, a drain, or the end of the engine's supervision
 
     async def _run(self) -> None:
         sweeper = asyncio.create_task(self._sweep(), name="sweep")
+        reloads = asyncio.create_task(self._reload(), name="reload")
         stop = asyncio.create_task(self._stop.wait(), name="stop")
         try:
             await asyncio.wait((self._engine, stop), return_when=asyncio.FIRST_COMPLETED)
         finally:
             sweeper.cancel()
+            reloads.cancel()
             stop.cancel()
         if self._engine.done():
             self._engine.result()  # raises what ended it
@@ -169,6 +179,16 @@ class App:
         while True:
             await asyncio.sleep(SWEEP_S)
             self._front.requests.sweep()
+
+    async def _reload(self) -> None:
+        if self._reloads is not None:
+            await self._reloads.serve(self._front.use_configured)
+
+    def _on_hangup(self) -> None:
+        """Read the configuration again; the scheduler it names is swapped in."""
+        _log.info("signal", signal="SIGHUP")
+        if self._reloads is not None:
+            self._reloads.ask()
 
     def _on_signal(self, number: int) -> None:
         """The first begins the drain, the second ends it."""
@@ -200,7 +220,7 @@ class App:
         self._executor.shutdown(cancel_futures=True)
         for lock in self._locks:
             lock.release()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             asyncio.get_running_loop().remove_signal_handler(number)
         _log.info("stopped")
 
@@ -230,12 +250,17 @@ class App:
             await server.stop(END_LIMIT_S)
 
 
-def run_app(config: Config, log_format: LogFormat, announce: Callable[[dict[str, Any]], None] | None) -> int:
+def run_app(
+    config: Config,
+    log_format: LogFormat,
+    announce: Callable[[dict[str, Any]], None] | None,
+    reread: Callable[[], Config],
+) -> int:
     """Run a daemon on an event loop of its own (uvloop) and return its exit status.  Raises as `App.serve`."""
     import uvloop
 
     async def main() -> int:
-        return await App(config, log_format).serve(announce)
+        return await App(config, log_format, reread).serve(announce)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main())

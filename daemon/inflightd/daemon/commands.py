@@ -49,7 +49,7 @@ def serve(config_path: Path | None, as_json: bool, **parameters: Any) -> None:
         click.echo(json.dumps({"event": "listening", "pid": os.getpid(), **listening}))
 
     try:
-        status = run_app(config, log_format, announce if as_json else None)
+        status = run_app(config, log_format, announce if as_json else None, lambda: reread(config_path, parameters))
     except ConfigError as error:
         _fail(error, as_json)
     except ListenError as error:
@@ -101,9 +101,14 @@ def _lines(values: Mapping[str, Any], prefix: str = "") -> list[str]:
     return lines
 
 
+def reread(path: Path | None, parameters: Mapping[str, Any]) -> Config:
+    """From the same sources as at the start: file, environment and flags.  Raises `ConfigError`."""
+    return load_config(path, os.environ, flags_given(parameters))
+
+
 def _load(path: Path | None, parameters: Mapping[str, Any], as_json: bool) -> Config:
     try:
-        return load_config(path, os.environ, flags_given(parameters))
+        return reread(path, parameters)
     except ConfigError as error:
         _fail(error, as_json)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import gc
 import os
 import select
 import signal
@@ -17,16 +18,16 @@ import time
 from typing import Final
 
 from inflightd.daemon.clock import MonotonicClock
+from inflightd.daemon.core.building import build_policy, first_policy
 from inflightd.daemon.core.channel import Channel, ChannelClosedError
 from inflightd.daemon.core.host import EngineHost
 from inflightd.daemon.core.loop import StepLoop
+from inflightd.daemon.core.stall import PlanGuard
 from inflightd.daemon.core.wire import LoadFailed, Loading, Ready, Start
 from inflightd.daemon.engines.factory import load_engine
 from inflightd.daemon.errors import ConfigError, EngineError, SwapRefused
 from inflightd.daemon.logs import configure_logs, get_logger
-from inflightd.schedulers import registry
-from inflightd.schedulers.api import Limits, Policy, ServiceClass
-from inflightd.schedulers.options import OptionError
+from inflightd.schedulers.api import Limits, ServiceClass
 
 _PR_SET_PDEATHSIG: Final = 1
 _GRACE_S: Final = 0.5  # for the loop to notice the end by itself
@@ -82,7 +83,7 @@ def _load(start: Start, channel: Channel) -> EngineHost | None:
         channel.flush()
 
     try:
-        policy = build_policy(start.policy, start.policy_options)
+        policy = first_policy(start)
         engine = load_engine(start, progress)
     except (ConfigError, SwapRefused) as error:
         field, value, reason = (
@@ -105,7 +106,20 @@ def _load(start: Start, channel: Channel) -> EngineHost | None:
         settings.name: ServiceClass(**{name: getattr(settings, name) for name in settings.__struct_fields__})
         for settings in start.classes
     }
-    loop = StepLoop(engine, policy, clock=clock, limits=limits, classes=classes, generation=start.generation)
+    guard = PlanGuard(start.plan_limit_ns)
+    guard.install()
+    loop = StepLoop(
+        engine,
+        policy,
+        clock=clock,
+        limits=limits,
+        classes=classes,
+        generation=start.generation,
+        prefix_cache=start.kv.prefix_cache,
+        guard=guard,
+    )
+    gc.collect()
+    gc.freeze()  # what was made until now lives as long as the process: a full collection must not walk it
     channel.send(
         Ready(
             info=info,
@@ -116,16 +130,6 @@ def _load(start: Start, channel: Channel) -> EngineHost | None:
         )
     )
     return EngineHost(loop, channel, build_policy, clock)
-
-
-def build_policy(name: str, options: dict[str, bool | int | float | str]) -> Policy:
-    """The policy of that name.  Raises `SwapRefused` saying what is wrong with the name or the options."""
-    try:
-        return registry.build(name, options)
-    except OptionError as error:
-        raise SwapRefused("options", str(error)) from error
-    except registry.PolicyLoadError as error:
-        raise SwapRefused("unknown", str(error)) from error
 
 
 if __name__ == "__main__":

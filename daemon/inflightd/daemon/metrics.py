@@ -58,12 +58,14 @@ class Metrics(Collector):
         self.finished: Counter[str] = Counter()  # by terminal reason
         self.prompt_tokens = 0
         self.policy_faults = 0
+        self.thrashing_events = 0
         self.engine_restarts = 0
         self.ready = False
         self.state: LoopState | None = None
         self.policy = ""
         self.generation = 0
-        self.waiting_reasons: dict[str, str] = {}
+        self.waiting_reasons: dict[str, str] = {}  # by class
+        self.waiting_by_reason: dict[str, int] = {}
         self.in_flight = 0
         self.ttft = Histogram()
         self.itl = Histogram()  # the request table observes token gaps itself
@@ -95,7 +97,9 @@ class Metrics(Collector):
         self.state = state
         if step is not None:
             self.step.observe(step.end_ns - step.start_ns)
-            self.waiting_reasons = step.reasons
+            self.waiting_reasons, self.waiting_by_reason = step.reasons, step.waiting_by_reason
+        elif not (state.waiting or state.preempted):
+            self.waiting_reasons, self.waiting_by_reason = {}, {}
 
     def use_policy(self, name: str, generation: int) -> None:
         self.policy, self.generation = name, generation
@@ -106,7 +110,7 @@ class Metrics(Collector):
         if self.state is not None:
             self._totals.add(self.state)
             self.state = None
-        self.waiting_reasons = {}
+        self.waiting_reasons, self.waiting_by_reason = {}, {}
 
     def totals(self) -> dict[str, int]:
         """The loop's counters over all engine processes of this daemon."""
@@ -120,6 +124,7 @@ class Metrics(Collector):
             "prompt_tokens": ("prompt_tokens", "Prompt tokens of admitted requests.", self.prompt_tokens),
             "restarts": ("engine_restarts", "Engine processes that ended unasked.", self.engine_restarts),
             "faults": ("policy_faults", "Policies replaced because they failed.", self.policy_faults),
+            "thrashing": ("thrashing_events", "How often thrashing began.", self.thrashing_events),
         }
         for name, text, value in counters.values():
             yield CounterMetricFamily(f"inflightd_{name}", text, value=value)
@@ -131,11 +136,14 @@ class Metrics(Collector):
         yield GaugeMetricFamily("inflightd_requests_in_flight", "Requests that are alive.", value=self.in_flight)
         state = self.state
         if state is not None:
-            yield GaugeMetricFamily("inflightd_sequences_running", "Sequences running.", value=state.running)
-            yield GaugeMetricFamily("inflightd_sequences_waiting", "Sequences waiting.", value=state.waiting)
-            yield GaugeMetricFamily("inflightd_sequences_preempted", "Sequences preempted.", value=state.preempted)
-            yield GaugeMetricFamily("inflightd_kv_blocks", "KV blocks in the pool.", value=state.blocks_total)
-            yield GaugeMetricFamily("inflightd_kv_blocks_free", "KV blocks free or evictable.", value=state.blocks_free)
+            for name, (field, text) in _GAUGES.items():
+                yield GaugeMetricFamily(f"inflightd_{name}", text, value=float(getattr(state, field)))
+            waiting = GaugeMetricFamily(
+                "inflightd_sequences_waiting_by_reason", "Sequences waiting, by reason.", labels=["reason"]
+            )
+            for reason, count in self.waiting_by_reason.items():
+                waiting.add_metric([reason], count)
+            yield waiting
             generation = GaugeMetricFamily(
                 "inflightd_scheduler_generation", "Generation of the policy, by its name.", labels=["policy"]
             )
@@ -155,6 +163,26 @@ _TOTALS: Final = {
     "generated_tokens": "Tokens generated.",
     "padding_tokens": "Rows computed and thrown away.",
     "preemptions": "Preemptions.",
+    "swap_outs": "Preemptions by swap.",
+    "started_prompt_tokens": "Prompt tokens of sequences that started.",
+    "cached_prompt_tokens": "Prompt tokens of sequences that started, found in the prefix cache.",
+    "resumed_cached_tokens": "Tokens found in the prefix cache after a preemption by recompute.",
+}
+
+# Name to field of `LoopState` and help.
+_GAUGES: Final = {
+    "sequences_running": ("running", "Sequences running."),
+    "sequences_waiting": ("waiting", "Sequences waiting."),
+    "sequences_preempted": ("preempted", "Sequences preempted."),
+    "sequences_swapped": ("swapped", "Sequences in host memory, preempted by swap."),
+    "kv_blocks": ("blocks_total", "KV blocks in the pool."),
+    "kv_blocks_free": ("blocks_free", "KV blocks free or evictable."),
+    "kv_blocks_cached": ("blocks_cached", "KV blocks that the prefix cache finds."),
+    "kv_host_blocks": ("host_blocks_total", "KV blocks in host memory."),
+    "kv_host_blocks_free": ("host_blocks_free", "KV blocks in host memory, free."),
+    "thrashing": ("thrashing", "1 if too much of what is prefilled was computed before."),
+    "cost_model_sure": ("cost_sure", "1 if the cost model has seen enough steps to be decided by."),
+    "cost_model_error_ratio": ("cost_error", "Recent mean of |measured - expected| / measured of a step."),
 }
 
 

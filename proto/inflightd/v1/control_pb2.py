@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ainflightd/v1/control.proto\x12\x0cinflightd.v1\"\x0f\n\rStatusRequest\"\x9b\x02\n\x0eStatusResponse\x12\r\n\x05ready\x18\x01 \x01(\x08\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x0b\n\x03pid\x18\x04 \x01(\r\x12\x11\n\tuptime_ns\x18\x05 \x01(\x04\x12*\n\x06\x65ngine\x18\x06 \x01(\x0b\x32\x1a.inflightd.v1.EngineStatus\x12\x30\n\tscheduler\x18\x07 \x01(\x0b\x32\x1d.inflightd.v1.SchedulerStatus\x12\"\n\x02kv\x18\x08 \x01(\x0b\x32\x16.inflightd.v1.KvStatus\x12(\n\x08\x63ounters\x18\t \x01(\x0b\x32\x16.inflightd.v1.Counters\x12\x0e\n\x06listen\x18\n \x03(\t\"\xdf\x02\n\x0c\x45ngineStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\r\x12\x10\n\x08restarts\x18\x04 \x01(\r\x12\x11\n\tprecision\x18\x05 \x01(\t\x12\x10\n\x08kv_dtype\x18\x06 \x01(\t\x12\x0f\n\x07load_ns\x18\x07 \x01(\x04\x12\x12\n\nload_stage\x18\x08 \x01(\t\x12\x15\n\rload_fraction\x18\t \x01(\x01\x12\x16\n\x0emax_batch_size\x18\n \x01(\r\x12\x16\n\x0emax_num_tokens\x18\x0b \x01(\r\x12\x1b\n\x13max_sequence_tokens\x18\x0c \x01(\r\x12\x36\n\x06\x64\x65tail\x18\r \x03(\x0b\x32&.inflightd.v1.EngineStatus.DetailEntry\x1a-\n\x0b\x44\x65tailEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc0\x02\n\x0fSchedulerStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12;\n\x07options\x18\x03 \x03(\x0b\x32*.inflightd.v1.SchedulerStatus.OptionsEntry\x12J\n\x0fwaiting_reasons\x18\x04 \x03(\x0b\x32\x31.inflightd.v1.SchedulerStatus.WaitingReasonsEntry\x12\x1b\n\x13\x64iffers_from_config\x18\x05 \x01(\x08\x1a.\n\x0cOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x35\n\x13WaitingReasonsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc8\x01\n\x08KvStatus\x12\x14\n\x0c\x62locks_total\x18\x01 \x01(\r\x12\x13\n\x0b\x62locks_free\x18\x02 \x01(\r\x12\x19\n\x11\x62lock_size_tokens\x18\x03 \x01(\r\x12\x17\n\x0f\x62ytes_per_token\x18\x04 \x01(\x04\x12\x13\n\x0b\x62locks_held\x18\x05 \x01(\r\x12\x15\n\rblocks_shared\x18\x06 \x01(\r\x12\x11\n\toccupancy\x18\x07 \x01(\x01\x12\x1e\n\x16internal_fragmentation\x18\x08 \x01(\x01\"\xc5\x03\n\x08\x43ounters\x12\r\n\x05steps\x18\x01 \x01(\x04\x12\x19\n\x11requests_admitted\x18\x02 \x01(\x04\x12\x19\n\x11requests_rejected\x18\x03 \x01(\x04\x12G\n\x11requests_finished\x18\x04 \x03(\x0b\x32,.inflightd.v1.Counters.RequestsFinishedEntry\x12\x18\n\x10prefilled_tokens\x18\x05 \x01(\x04\x12\x19\n\x11recomputed_tokens\x18\x06 \x01(\x04\x12\x18\n\x10generated_tokens\x18\x07 \x01(\x04\x12\x16\n\x0epadding_tokens\x18\x08 \x01(\x04\x12\x13\n\x0bpreemptions\x18\t \x01(\x04\x12\x0f\n\x07running\x18\n \x01(\r\x12\x0f\n\x07waiting\x18\x0b \x01(\r\x12\x11\n\tpreempted\x18\x0c \x01(\r\x12\x11\n\tin_flight\x18\r \x01(\r\x12\x15\n\rpolicy_faults\x18\x0e \x01(\x04\x12\x17\n\x0f\x66ront_behind_ns\x18\x0f \x01(\x04\x1a\x37\n\x15RequestsFinishedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\x17\n\x15ListSchedulersRequest\"E\n\x16ListSchedulersResponse\x12+\n\nschedulers\x18\x01 \x03(\x0b\x32\x17.inflightd.v1.Scheduler\"k\n\tScheduler\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12.\n\x07options\x18\x03 \x03(\x0b\x32\x1d.inflightd.v1.SchedulerOption\x12\x0f\n\x07\x63urrent\x18\x04 \x01(\x08\"o\n\x0fSchedulerOption\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x15\n\rdefault_value\x18\x03 \x01(\t\x12\x0c\n\x04unit\x18\x04 \x01(\t\x12\x0c\n\x04help\x18\x05 \x01(\t\x12\r\n\x05value\x18\x06 \x01(\t\"\xd0\x01\n\x14SwapSchedulerRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12@\n\x07options\x18\x02 \x03(\x0b\x32/.inflightd.v1.SwapSchedulerRequest.OptionsEntry\x12 \n\x13\x65xpected_generation\x18\x03 \x01(\x04H\x00\x88\x01\x01\x1a.\n\x0cOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x16\n\x14_expected_generation\"Y\n\x15SwapSchedulerResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08previous\x18\x02 \x01(\t\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12\x0c\n\x04step\x18\x04 \x01(\x04\"2\n\x0c\x44rainRequest\x12\x15\n\x08grace_ms\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\x0b\n\t_grace_ms\"\"\n\rDrainResponse\x12\x11\n\tin_flight\x18\x01 \x01(\r\"=\n\x11WatchStatsRequest\x12\x18\n\x0binterval_ms\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\x0e\n\x0c_interval_ms\"\xaa\x01\n\x12WatchStatsResponse\x12\x14\n\x0cmonotonic_ns\x18\x01 \x01(\x04\x12(\n\x08\x63ounters\x18\x02 \x01(\x0b\x32\x16.inflightd.v1.Counters\x12\"\n\x02kv\x18\x03 \x01(\x0b\x32\x16.inflightd.v1.KvStatus\x12\x30\n\tscheduler\x18\x04 \x01(\x0b\x32\x1d.inflightd.v1.SchedulerStatus2\x9a\x03\n\x07\x43ontrol\x12\x43\n\x06Status\x12\x1b.inflightd.v1.StatusRequest\x1a\x1c.inflightd.v1.StatusResponse\x12[\n\x0eListSchedulers\x12#.inflightd.v1.ListSchedulersRequest\x1a$.inflightd.v1.ListSchedulersResponse\x12X\n\rSwapScheduler\x12\".inflightd.v1.SwapSchedulerRequest\x1a#.inflightd.v1.SwapSchedulerResponse\x12@\n\x05\x44rain\x12\x1a.inflightd.v1.DrainRequest\x1a\x1b.inflightd.v1.DrainResponse\x12Q\n\nWatchStats\x12\x1f.inflightd.v1.WatchStatsRequest\x1a .inflightd.v1.WatchStatsResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ainflightd/v1/control.proto\x12\x0cinflightd.v1\"\x0f\n\rStatusRequest\"\x9b\x02\n\x0eStatusResponse\x12\r\n\x05ready\x18\x01 \x01(\x08\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x0b\n\x03pid\x18\x04 \x01(\r\x12\x11\n\tuptime_ns\x18\x05 \x01(\x04\x12*\n\x06\x65ngine\x18\x06 \x01(\x0b\x32\x1a.inflightd.v1.EngineStatus\x12\x30\n\tscheduler\x18\x07 \x01(\x0b\x32\x1d.inflightd.v1.SchedulerStatus\x12\"\n\x02kv\x18\x08 \x01(\x0b\x32\x16.inflightd.v1.KvStatus\x12(\n\x08\x63ounters\x18\t \x01(\x0b\x32\x16.inflightd.v1.Counters\x12\x0e\n\x06listen\x18\n \x03(\t\"\xdf\x02\n\x0c\x45ngineStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\r\x12\x10\n\x08restarts\x18\x04 \x01(\r\x12\x11\n\tprecision\x18\x05 \x01(\t\x12\x10\n\x08kv_dtype\x18\x06 \x01(\t\x12\x0f\n\x07load_ns\x18\x07 \x01(\x04\x12\x12\n\nload_stage\x18\x08 \x01(\t\x12\x15\n\rload_fraction\x18\t \x01(\x01\x12\x16\n\x0emax_batch_size\x18\n \x01(\r\x12\x16\n\x0emax_num_tokens\x18\x0b \x01(\r\x12\x1b\n\x13max_sequence_tokens\x18\x0c \x01(\r\x12\x36\n\x06\x64\x65tail\x18\r \x03(\x0b\x32&.inflightd.v1.EngineStatus.DetailEntry\x1a-\n\x0b\x44\x65tailEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x81\x04\n\x0fSchedulerStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12;\n\x07options\x18\x03 \x03(\x0b\x32*.inflightd.v1.SchedulerStatus.OptionsEntry\x12J\n\x0fwaiting_reasons\x18\x04 \x03(\x0b\x32\x31.inflightd.v1.SchedulerStatus.WaitingReasonsEntry\x12\x1b\n\x13\x64iffers_from_config\x18\x05 \x01(\x08\x12M\n\x11waiting_by_reason\x18\x06 \x03(\x0b\x32\x32.inflightd.v1.SchedulerStatus.WaitingByReasonEntry\x12\x11\n\tthrashing\x18\x07 \x01(\x08\x12\x11\n\tcost_sure\x18\x08 \x01(\x08\x12\x12\n\ncost_error\x18\t \x01(\x01\x1a.\n\x0cOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x35\n\x13WaitingReasonsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x36\n\x14WaitingByReasonEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\xf0\x02\n\x08KvStatus\x12\x14\n\x0c\x62locks_total\x18\x01 \x01(\r\x12\x13\n\x0b\x62locks_free\x18\x02 \x01(\r\x12\x19\n\x11\x62lock_size_tokens\x18\x03 \x01(\r\x12\x17\n\x0f\x62ytes_per_token\x18\x04 \x01(\x04\x12\x13\n\x0b\x62locks_held\x18\x05 \x01(\r\x12\x15\n\rblocks_shared\x18\x06 \x01(\r\x12\x11\n\toccupancy\x18\x07 \x01(\x01\x12\x1e\n\x16internal_fragmentation\x18\x08 \x01(\x01\x12\x15\n\rblocks_cached\x18\t \x01(\r\x12\x19\n\x11host_blocks_total\x18\n \x01(\r\x12\x18\n\x10host_blocks_free\x18\x0b \x01(\r\x12\x1d\n\x15started_prompt_tokens\x18\x0c \x01(\x04\x12\x1c\n\x14\x63\x61\x63hed_prompt_tokens\x18\r \x01(\x04\x12\x1d\n\x15resumed_cached_tokens\x18\x0e \x01(\x04\"\x83\x04\n\x08\x43ounters\x12\r\n\x05steps\x18\x01 \x01(\x04\x12\x19\n\x11requests_admitted\x18\x02 \x01(\x04\x12\x19\n\x11requests_rejected\x18\x03 \x01(\x04\x12G\n\x11requests_finished\x18\x04 \x03(\x0b\x32,.inflightd.v1.Counters.RequestsFinishedEntry\x12\x18\n\x10prefilled_tokens\x18\x05 \x01(\x04\x12\x19\n\x11recomputed_tokens\x18\x06 \x01(\x04\x12\x18\n\x10generated_tokens\x18\x07 \x01(\x04\x12\x16\n\x0epadding_tokens\x18\x08 \x01(\x04\x12\x13\n\x0bpreemptions\x18\t \x01(\x04\x12\x0f\n\x07running\x18\n \x01(\r\x12\x0f\n\x07waiting\x18\x0b \x01(\r\x12\x11\n\tpreempted\x18\x0c \x01(\r\x12\x11\n\tin_flight\x18\r \x01(\r\x12\x15\n\rpolicy_faults\x18\x0e \x01(\x04\x12\x17\n\x0f\x66ront_behind_ns\x18\x0f \x01(\x04\x12\x11\n\tswap_outs\x18\x10 \x01(\x04\x12\x0f\n\x07swapped\x18\x11 \x01(\r\x12\x18\n\x10thrashing_events\x18\x12 \x01(\x04\x1a\x37\n\x15RequestsFinishedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\x17\n\x15ListSchedulersRequest\"E\n\x16ListSchedulersResponse\x12+\n\nschedulers\x18\x01 \x03(\x0b\x32\x17.inflightd.v1.Scheduler\"k\n\tScheduler\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12.\n\x07options\x18\x03 \x03(\x0b\x32\x1d.inflightd.v1.SchedulerOption\x12\x0f\n\x07\x63urrent\x18\x04 \x01(\x08\"o\n\x0fSchedulerOption\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x15\n\rdefault_value\x18\x03 \x01(\t\x12\x0c\n\x04unit\x18\x04 \x01(\t\x12\x0c\n\x04help\x18\x05 \x01(\t\x12\r\n\x05value\x18\x06 \x01(\t\"\xd0\x01\n\x14SwapSchedulerRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12@\n\x07options\x18\x02 \x03(\x0b\x32/.inflightd.v1.SwapSchedulerRequest.OptionsEntry\x12 \n\x13\x65xpected_generation\x18\x03 \x01(\x04H\x00\x88\x01\x01\x1a.\n\x0cOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x16\n\x14_expected_generation\"\xb2\x01\n\x15SwapSchedulerResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08previous\x18\x02 \x01(\t\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12\x0c\n\x04step\x18\x04 \x01(\x04\x12\x17\n\x0frehearsed_steps\x18\x05 \x01(\r\x12\x17\n\x0fslowest_step_ns\x18\x06 \x01(\x04\x12\x13\n\x0bsnapshot_ns\x18\x07 \x01(\x04\x12\x10\n\x08pause_ns\x18\x08 \x01(\x04\"2\n\x0c\x44rainRequest\x12\x15\n\x08grace_ms\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\x0b\n\t_grace_ms\"\"\n\rDrainResponse\x12\x11\n\tin_flight\x18\x01 \x01(\r\"=\n\x11WatchStatsRequest\x12\x18\n\x0binterval_ms\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\x0e\n\x0c_interval_ms\"\xaa\x01\n\x12WatchStatsResponse\x12\x14\n\x0cmonotonic_ns\x18\x01 \x01(\x04\x12(\n\x08\x63ounters\x18\x02 \x01(\x0b\x32\x16.inflightd.v1.Counters\x12\"\n\x02kv\x18\x03 \x01(\x0b\x32\x16.inflightd.v1.KvStatus\x12\x30\n\tscheduler\x18\x04 \x01(\x0b\x32\x1d.inflightd.v1.SchedulerStatus2\x9a\x03\n\x07\x43ontrol\x12\x43\n\x06Status\x12\x1b.inflightd.v1.StatusRequest\x1a\x1c.inflightd.v1.StatusResponse\x12[\n\x0eListSchedulers\x12#.inflightd.v1.ListSchedulersRequest\x1a$.inflightd.v1.ListSchedulersResponse\x12X\n\rSwapScheduler\x12\".inflightd.v1.SwapSchedulerRequest\x1a#.inflightd.v1.SwapSchedulerResponse\x12@\n\x05\x44rain\x12\x1a.inflightd.v1.DrainRequest\x1a\x1b.inflightd.v1.DrainResponse\x12Q\n\nWatchStats\x12\x1f.inflightd.v1.WatchStatsRequest\x1a .inflightd.v1.WatchStatsResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,6 +37,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SCHEDULERSTATUS_OPTIONSENTRY']._serialized_options = b'8\001'
   _globals['_SCHEDULERSTATUS_WAITINGREASONSENTRY']._loaded_options = None
   _globals['_SCHEDULERSTATUS_WAITINGREASONSENTRY']._serialized_options = b'8\001'
+  _globals['_SCHEDULERSTATUS_WAITINGBYREASONENTRY']._loaded_options = None
+  _globals['_SCHEDULERSTATUS_WAITINGBYREASONENTRY']._serialized_options = b'8\001'
   _globals['_COUNTERS_REQUESTSFINISHEDENTRY']._loaded_options = None
   _globals['_COUNTERS_REQUESTSFINISHEDENTRY']._serialized_options = b'8\001'
   _globals['_SWAPSCHEDULERREQUEST_OPTIONSENTRY']._loaded_options = None
@@ -50,39 +52,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENGINESTATUS_DETAILENTRY']._serialized_start=654
   _globals['_ENGINESTATUS_DETAILENTRY']._serialized_end=699
   _globals['_SCHEDULERSTATUS']._serialized_start=702
-  _globals['_SCHEDULERSTATUS']._serialized_end=1022
-  _globals['_SCHEDULERSTATUS_OPTIONSENTRY']._serialized_start=921
-  _globals['_SCHEDULERSTATUS_OPTIONSENTRY']._serialized_end=967
-  _globals['_SCHEDULERSTATUS_WAITINGREASONSENTRY']._serialized_start=969
-  _globals['_SCHEDULERSTATUS_WAITINGREASONSENTRY']._serialized_end=1022
-  _globals['_KVSTATUS']._serialized_start=1025
-  _globals['_KVSTATUS']._serialized_end=1225
-  _globals['_COUNTERS']._serialized_start=1228
-  _globals['_COUNTERS']._serialized_end=1681
-  _globals['_COUNTERS_REQUESTSFINISHEDENTRY']._serialized_start=1626
-  _globals['_COUNTERS_REQUESTSFINISHEDENTRY']._serialized_end=1681
-  _globals['_LISTSCHEDULERSREQUEST']._serialized_start=1683
-  _globals['_LISTSCHEDULERSREQUEST']._serialized_end=1706
-  _globals['_LISTSCHEDULERSRESPONSE']._serialized_start=1708
-  _globals['_LISTSCHEDULERSRESPONSE']._serialized_end=1777
-  _globals['_SCHEDULER']._serialized_start=1779
-  _globals['_SCHEDULER']._serialized_end=1886
-  _globals['_SCHEDULEROPTION']._serialized_start=1888
-  _globals['_SCHEDULEROPTION']._serialized_end=1999
-  _globals['_SWAPSCHEDULERREQUEST']._serialized_start=2002
-  _globals['_SWAPSCHEDULERREQUEST']._serialized_end=2210
-  _globals['_SWAPSCHEDULERREQUEST_OPTIONSENTRY']._serialized_start=921
-  _globals['_SWAPSCHEDULERREQUEST_OPTIONSENTRY']._serialized_end=967
-  _globals['_SWAPSCHEDULERRESPONSE']._serialized_start=2212
-  _globals['_SWAPSCHEDULERRESPONSE']._serialized_end=2301
-  _globals['_DRAINREQUEST']._serialized_start=2303
-  _globals['_DRAINREQUEST']._serialized_end=2353
-  _globals['_DRAINRESPONSE']._serialized_start=2355
-  _globals['_DRAINRESPONSE']._serialized_end=2389
-  _globals['_WATCHSTATSREQUEST']._serialized_start=2391
-  _globals['_WATCHSTATSREQUEST']._serialized_end=2452
-  _globals['_WATCHSTATSRESPONSE']._serialized_start=2455
-  _globals['_WATCHSTATSRESPONSE']._serialized_end=2625
-  _globals['_CONTROL']._serialized_start=2628
-  _globals['_CONTROL']._serialized_end=3038
+  _globals['_SCHEDULERSTATUS']._serialized_end=1215
+  _globals['_SCHEDULERSTATUS_OPTIONSENTRY']._serialized_start=1058
+  _globals['_SCHEDULERSTATUS_OPTIONSENTRY']._serialized_end=1104
+  _globals['_SCHEDULERSTATUS_WAITINGREASONSENTRY']._serialized_start=1106
+  _globals['_SCHEDULERSTATUS_WAITINGREASONSENTRY']._serialized_end=1159
+  _globals['_SCHEDULERSTATUS_WAITINGBYREASONENTRY']._serialized_start=1161
+  _globals['_SCHEDULERSTATUS_WAITINGBYREASONENTRY']._serialized_end=1215
+  _globals['_KVSTATUS']._serialized_start=1218
+  _globals['_KVSTATUS']._serialized_end=1586
+  _globals['_COUNTERS']._serialized_start=1589
+  _globals['_COUNTERS']._serialized_end=2104
+  _globals['_COUNTERS_REQUESTSFINISHEDENTRY']._serialized_start=2049
+  _globals['_COUNTERS_REQUESTSFINISHEDENTRY']._serialized_end=2104
+  _globals['_LISTSCHEDULERSREQUEST']._serialized_start=2106
+  _globals['_LISTSCHEDULERSREQUEST']._serialized_end=2129
+  _globals['_LISTSCHEDULERSRESPONSE']._serialized_start=2131
+  _globals['_LISTSCHEDULERSRESPONSE']._serialized_end=2200
+  _globals['_SCHEDULER']._serialized_start=2202
+  _globals['_SCHEDULER']._serialized_end=2309
+  _globals['_SCHEDULEROPTION']._serialized_start=2311
+  _globals['_SCHEDULEROPTION']._serialized_end=2422
+  _globals['_SWAPSCHEDULERREQUEST']._serialized_start=2425
+  _globals['_SWAPSCHEDULERREQUEST']._serialized_end=2633
+  _globals['_SWAPSCHEDULERREQUEST_OPTIONSENTRY']._serialized_start=1058
+  _globals['_SWAPSCHEDULERREQUEST_OPTIONSENTRY']._serialized_end=1104
+  _globals['_SWAPSCHEDULERRESPONSE']._serialized_start=2636
+  _globals['_SWAPSCHEDULERRESPONSE']._serialized_end=2814
+  _globals['_DRAINREQUEST']._serialized_start=2816
+  _globals['_DRAINREQUEST']._serialized_end=2866
+  _globals['_DRAINRESPONSE']._serialized_start=2868
+  _globals['_DRAINRESPONSE']._serialized_end=2902
+  _globals['_WATCHSTATSREQUEST']._serialized_start=2904
+  _globals['_WATCHSTATSREQUEST']._serialized_end=2965
+  _globals['_WATCHSTATSRESPONSE']._serialized_start=2968
+  _globals['_WATCHSTATSRESPONSE']._serialized_end=3138
+  _globals['_CONTROL']._serialized_start=3141
+  _globals['_CONTROL']._serialized_end=3551
 # @@protoc_insertion_point(module_scope)

@@ -72,7 +72,7 @@ class EngineStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., model: _Optional[str] = ..., pid: _Optional[int] = ..., restarts: _Optional[int] = ..., precision: _Optional[str] = ..., kv_dtype: _Optional[str] = ..., load_ns: _Optional[int] = ..., load_stage: _Optional[str] = ..., load_fraction: _Optional[float] = ..., max_batch_size: _Optional[int] = ..., max_num_tokens: _Optional[int] = ..., max_sequence_tokens: _Optional[int] = ..., detail: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class SchedulerStatus(_message.Message):
-    __slots__ = ("name", "generation", "options", "waiting_reasons", "differs_from_config")
+    __slots__ = ("name", "generation", "options", "waiting_reasons", "differs_from_config", "waiting_by_reason", "thrashing", "cost_sure", "cost_error")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -87,20 +87,35 @@ class SchedulerStatus(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class WaitingByReasonEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     WAITING_REASONS_FIELD_NUMBER: _ClassVar[int]
     DIFFERS_FROM_CONFIG_FIELD_NUMBER: _ClassVar[int]
+    WAITING_BY_REASON_FIELD_NUMBER: _ClassVar[int]
+    THRASHING_FIELD_NUMBER: _ClassVar[int]
+    COST_SURE_FIELD_NUMBER: _ClassVar[int]
+    COST_ERROR_FIELD_NUMBER: _ClassVar[int]
     name: str
     generation: int
     options: _containers.ScalarMap[str, str]
     waiting_reasons: _containers.ScalarMap[str, str]
     differs_from_config: bool
-    def __init__(self, name: _Optional[str] = ..., generation: _Optional[int] = ..., options: _Optional[_Mapping[str, str]] = ..., waiting_reasons: _Optional[_Mapping[str, str]] = ..., differs_from_config: bool = ...) -> None: ...
+    waiting_by_reason: _containers.ScalarMap[str, int]
+    thrashing: bool
+    cost_sure: bool
+    cost_error: float
+    def __init__(self, name: _Optional[str] = ..., generation: _Optional[int] = ..., options: _Optional[_Mapping[str, str]] = ..., waiting_reasons: _Optional[_Mapping[str, str]] = ..., differs_from_config: bool = ..., waiting_by_reason: _Optional[_Mapping[str, int]] = ..., thrashing: bool = ..., cost_sure: bool = ..., cost_error: _Optional[float] = ...) -> None: ...
 
 class KvStatus(_message.Message):
-    __slots__ = ("blocks_total", "blocks_free", "block_size_tokens", "bytes_per_token", "blocks_held", "blocks_shared", "occupancy", "internal_fragmentation")
+    __slots__ = ("blocks_total", "blocks_free", "block_size_tokens", "bytes_per_token", "blocks_held", "blocks_shared", "occupancy", "internal_fragmentation", "blocks_cached", "host_blocks_total", "host_blocks_free", "started_prompt_tokens", "cached_prompt_tokens", "resumed_cached_tokens")
     BLOCKS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_FREE_FIELD_NUMBER: _ClassVar[int]
     BLOCK_SIZE_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +124,12 @@ class KvStatus(_message.Message):
     BLOCKS_SHARED_FIELD_NUMBER: _ClassVar[int]
     OCCUPANCY_FIELD_NUMBER: _ClassVar[int]
     INTERNAL_FRAGMENTATION_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_CACHED_FIELD_NUMBER: _ClassVar[int]
+    HOST_BLOCKS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    HOST_BLOCKS_FREE_FIELD_NUMBER: _ClassVar[int]
+    STARTED_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     blocks_total: int
     blocks_free: int
     block_size_tokens: int
@@ -117,10 +138,16 @@ class KvStatus(_message.Message):
     blocks_shared: int
     occupancy: float
     internal_fragmentation: float
-    def __init__(self, blocks_total: _Optional[int] = ..., blocks_free: _Optional[int] = ..., block_size_tokens: _Optional[int] = ..., bytes_per_token: _Optional[int] = ..., blocks_held: _Optional[int] = ..., blocks_shared: _Optional[int] = ..., occupancy: _Optional[float] = ..., internal_fragmentation: _Optional[float] = ...) -> None: ...
+    blocks_cached: int
+    host_blocks_total: int
+    host_blocks_free: int
+    started_prompt_tokens: int
+    cached_prompt_tokens: int
+    resumed_cached_tokens: int
+    def __init__(self, blocks_total: _Optional[int] = ..., blocks_free: _Optional[int] = ..., block_size_tokens: _Optional[int] = ..., bytes_per_token: _Optional[int] = ..., blocks_held: _Optional[int] = ..., blocks_shared: _Optional[int] = ..., occupancy: _Optional[float] = ..., internal_fragmentation: _Optional[float] = ..., blocks_cached: _Optional[int] = ..., host_blocks_total: _Optional[int] = ..., host_blocks_free: _Optional[int] = ..., started_prompt_tokens: _Optional[int] = ..., cached_prompt_tokens: _Optional[int] = ..., resumed_cached_tokens: _Optional[int] = ...) -> None: ...
 
 class Counters(_message.Message):
-    __slots__ = ("steps", "requests_admitted", "requests_rejected", "requests_finished", "prefilled_tokens", "recomputed_tokens", "generated_tokens", "padding_tokens", "preemptions", "running", "waiting", "preempted", "in_flight", "policy_faults", "front_behind_ns")
+    __slots__ = ("steps", "requests_admitted", "requests_rejected", "requests_finished", "prefilled_tokens", "recomputed_tokens", "generated_tokens", "padding_tokens", "preemptions", "running", "waiting", "preempted", "in_flight", "policy_faults", "front_behind_ns", "swap_outs", "swapped", "thrashing_events")
     class RequestsFinishedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -143,6 +170,9 @@ class Counters(_message.Message):
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     POLICY_FAULTS_FIELD_NUMBER: _ClassVar[int]
     FRONT_BEHIND_NS_FIELD_NUMBER: _ClassVar[int]
+    SWAP_OUTS_FIELD_NUMBER: _ClassVar[int]
+    SWAPPED_FIELD_NUMBER: _ClassVar[int]
+    THRASHING_EVENTS_FIELD_NUMBER: _ClassVar[int]
     steps: int
     requests_admitted: int
     requests_rejected: int
@@ -158,7 +188,10 @@ class Counters(_message.Message):
     in_flight: int
     policy_faults: int
     front_behind_ns: int
-    def __init__(self, steps: _Optional[int] = ..., requests_admitted: _Optional[int] = ..., requests_rejected: _Optional[int] = ..., requests_finished: _Optional[_Mapping[str, int]] = ..., prefilled_tokens: _Optional[int] = ..., recomputed_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., padding_tokens: _Optional[int] = ..., preemptions: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., preempted: _Optional[int] = ..., in_flight: _Optional[int] = ..., policy_faults: _Optional[int] = ..., front_behind_ns: _Optional[int] = ...) -> None: ...
+    swap_outs: int
+    swapped: int
+    thrashing_events: int
+    def __init__(self, steps: _Optional[int] = ..., requests_admitted: _Optional[int] = ..., requests_rejected: _Optional[int] = ..., requests_finished: _Optional[_Mapping[str, int]] = ..., prefilled_tokens: _Optional[int] = ..., recomputed_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., padding_tokens: _Optional[int] = ..., preemptions: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., preempted: _Optional[int] = ..., in_flight: _Optional[int] = ..., policy_faults: _Optional[int] = ..., front_behind_ns: _Optional[int] = ..., swap_outs: _Optional[int] = ..., swapped: _Optional[int] = ..., thrashing_events: _Optional[int] = ...) -> None: ...
 
 class ListSchedulersRequest(_message.Message):
     __slots__ = ()
@@ -216,16 +249,24 @@ class SwapSchedulerRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., options: _Optional[_Mapping[str, str]] = ..., expected_generation: _Optional[int] = ...) -> None: ...
 
 class SwapSchedulerResponse(_message.Message):
-    __slots__ = ("name", "previous", "generation", "step")
+    __slots__ = ("name", "previous", "generation", "step", "rehearsed_steps", "slowest_step_ns", "snapshot_ns", "pause_ns")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
+    REHEARSED_STEPS_FIELD_NUMBER: _ClassVar[int]
+    SLOWEST_STEP_NS_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_NS_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_NS_FIELD_NUMBER: _ClassVar[int]
     name: str
     previous: str
     generation: int
     step: int
-    def __init__(self, name: _Optional[str] = ..., previous: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
+    rehearsed_steps: int
+    slowest_step_ns: int
+    snapshot_ns: int
+    pause_ns: int
+    def __init__(self, name: _Optional[str] = ..., previous: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., rehearsed_steps: _Optional[int] = ..., slowest_step_ns: _Optional[int] = ..., snapshot_ns: _Optional[int] = ..., pause_ns: _Optional[int] = ...) -> None: ...
 
 class DrainRequest(_message.Message):
     __slots__ = ("grace_ms",)

@@ -77,8 +77,10 @@ class ControlServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SwapScheduler(self, request, context):
-        """Replace the scheduler policy between two steps.  ABORTED: the expected generation is not the current one, or
-        another swap is under way.  INVALID_ARGUMENT: unknown policy or bad option.  On any error nothing changed.
+        """Replace the scheduler policy between two steps, after a rehearsal in a process of its own.  ABORTED: the expected
+        generation is not the current one, or another swap is under way.  INVALID_ARGUMENT: unknown policy or bad option.
+        FAILED_PRECONDITION: the policy cannot be loaded, or did not stand the rehearsal.  The ErrorInfo's reason is the
+        rule that it broke.  On any error nothing changed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -33,8 +33,10 @@ class ControlStub:
         inflightd.v1.control_pb2.SwapSchedulerRequest,
         inflightd.v1.control_pb2.SwapSchedulerResponse,
     ]
-    """Replace the scheduler policy between two steps.  ABORTED: the expected generation is not the current one, or
-    another swap is under way.  INVALID_ARGUMENT: unknown policy or bad option.  On any error nothing changed.
+    """Replace the scheduler policy between two steps, after a rehearsal in a process of its own.  ABORTED: the expected
+    generation is not the current one, or another swap is under way.  INVALID_ARGUMENT: unknown policy or bad option.
+    FAILED_PRECONDITION: the policy cannot be loaded, or did not stand the rehearsal.  The ErrorInfo's reason is the
+    rule that it broke.  On any error nothing changed.
     """
 
     Drain: grpc.UnaryUnaryMultiCallable[
@@ -64,8 +66,10 @@ class ControlAsyncStub:
         inflightd.v1.control_pb2.SwapSchedulerRequest,
         inflightd.v1.control_pb2.SwapSchedulerResponse,
     ]
-    """Replace the scheduler policy between two steps.  ABORTED: the expected generation is not the current one, or
-    another swap is under way.  INVALID_ARGUMENT: unknown policy or bad option.  On any error nothing changed.
+    """Replace the scheduler policy between two steps, after a rehearsal in a process of its own.  ABORTED: the expected
+    generation is not the current one, or another swap is under way.  INVALID_ARGUMENT: unknown policy or bad option.
+    FAILED_PRECONDITION: the policy cannot be loaded, or did not stand the rehearsal.  The ErrorInfo's reason is the
+    rule that it broke.  On any error nothing changed.
     """
 
     Drain: grpc.aio.UnaryUnaryMultiCallable[
@@ -101,8 +105,10 @@ class ControlServicer(metaclass=abc.ABCMeta):
         request: inflightd.v1.control_pb2.SwapSchedulerRequest,
         context: _ServicerContext,
     ) -> typing.Union[inflightd.v1.control_pb2.SwapSchedulerResponse, collections.abc.Awaitable[inflightd.v1.control_pb2.SwapSchedulerResponse]]:
-        """Replace the scheduler policy between two steps.  ABORTED: the expected generation is not the current one, or
-        another swap is under way.  INVALID_ARGUMENT: unknown policy or bad option.  On any error nothing changed.
+        """Replace the scheduler policy between two steps, after a rehearsal in a process of its own.  ABORTED: the expected
+        generation is not the current one, or another swap is under way.  INVALID_ARGUMENT: unknown policy or bad option.
+        FAILED_PRECONDITION: the policy cannot be loaded, or did not stand the rehearsal.  The ErrorInfo's reason is the
+        rule that it broke.  On any error nothing changed.
         """
 
     @abc.abstractmethod

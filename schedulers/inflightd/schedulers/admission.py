@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from inflightd.schedulers.api import SequenceView, Waiting
-from inflightd.schedulers.budget import class_priority
+from inflightd.schedulers.class_limits import ClassLimits
+from inflightd.schedulers.options import option
+from inflightd.schedulers.preemption import PREEMPTION_CHOICES
+from inflightd.schedulers.turns import Order, Turn, turns
 
 if TYPE_CHECKING:
-    from inflightd.schedulers.api import View
     from inflightd.schedulers.budget import StepBudget
     from inflightd.schedulers.fit import Fit
 
-LOOKAHEAD: Final = 16  # sequences of a class passed over in one step: planning never depends on the number waiting
+LOOKAHEAD: Final = 8  # sequences of a class passed over in one step: planning never depends on the number waiting
+PREFIX_LOOKAHEAD: Final = 64  # the same for those that wait for a prefix: a burst of them holds nobody back
 
 # Reasons, as clients and operators see them.
 SLOTS = "no free batch slot"
@@ -21,8 +25,38 @@ TOKENS = "the step is full"
 BLOCKS = "not enough free blocks"
 CLASS_LIMIT = "its class is at its limit"
 PROMPTS = "enough prompts are being prefilled"
+PREFIX = "its prefix is being computed"
 BEHIND = "a request before it must start first"
 GROWTH = "running sequences need the free blocks"
+
+_NO_LIMIT: Final = 1 << 62
+_ITS_OWN: Final = frozenset((CLASS_LIMIT, PROMPTS, PREFIX))  # reasons that hold no other class back
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionOptions:
+    """Options shared by the policies that admit into running batches."""
+
+    max_overtakes: int = option(
+        32, minimum=0, help="times a request that does not fit may be overtaken by smaller ones of its class"
+    )
+    fairness: str = option(
+        "tenant",
+        choices=("tenant", "arrival"),
+        help="order within a class: the tenant that was served least first, or first come first served",
+    )
+    aging_s: float = option(
+        30.0,
+        unit="s",
+        minimum=0.0,
+        help="the priority of a request rises by one each so many seconds until it reaches a higher class; 0: never",
+    )
+    preemption: str = option(
+        "auto",
+        choices=PREEMPTION_CHOICES,
+        help="how a victim loses its blocks: swapped out if that is cheaper, always recomputed, or always swapped out "
+        "where the engine can and host memory has room",
+    )
 
 
 def by_arrival(waiting: Waiting) -> Iterable[SequenceView]:
@@ -30,12 +64,24 @@ def by_arrival(waiting: Waiting) -> Iterable[SequenceView]:
     return waiting.by_arrival()
 
 
+def by_tenant(waiting: Waiting) -> Iterable[SequenceView]:
+    """The tenant that was served least first (VTC, OSDI 2024); with one tenant it is the order of arrival."""
+    return waiting.by_tenant()
+
+
+def fair_order(options: AdmissionOptions) -> Order:
+    """The order that the option `fairness` asks for."""
+    return by_tenant if options.fairness == "tenant" else by_arrival
+
+
 class Admission:
     """One pass over those who do not run.
 
-    Classes go by priority; within a class those that were preempted resume, in order of arrival, before any that
-    never ran; a sequence that does not fit may be overtaken within its class `max_overtakes` times and holds back all
-    lower classes.  With `may_evict` it takes the place of strictly lower classes.
+    Classes go by priority, and who has waited long goes with a higher class (`Priorities`).  Within a class those that
+    were preempted resume, in order of arrival, before any that never ran (vllm#41951), and the others start in the
+    given `order`.  Who does not fit, when its turn has come, may be overtaken within its class until it has been
+    overtaken `max_overtakes` times, and holds back all lower classes.  With `may_evict` it takes the place of strictly
+    lower classes.  Who could share a prefix that is being computed waits for it and holds nobody back.
 
     `room_tokens(sequence, left_tokens)` is the most a policy grants to a sequence in this step; 0 passes it over.
     """
@@ -47,141 +93,145 @@ class Admission:
         *,
         max_overtakes: int,
         may_evict: bool = False,
-        order: Callable[[Waiting], Iterable[SequenceView]] = by_arrival,
-        room_tokens: Callable[[SequenceView, int], int] = lambda sequence, left_tokens: left_tokens,
+        order: Order = by_arrival,
+        room_tokens: Callable[[SequenceView, int], int] | None = None,
     ) -> None:
         self._budget = budget
-        self._view = budget.view
         self._fit = fit
         self._max_overtakes = max_overtakes
         self._may_evict = may_evict
         self._order = order
         self._room_tokens = room_tokens
-        self._usage: dict[str, tuple[int, int]] | None = None  # class -> running sequences, held blocks
+        self._limits = ClassLimits(budget)
+        self._started_for_age: set[int] = set()
 
     def run(self) -> None:
         """Admit what fits; leaves a reason for every class in which somebody still waits."""
-        budget, view = self._budget, self._view
-        if budget.preempt or not budget.prompts_held:
-            budget.reasons.update(dict.fromkeys(view.waiting, GROWTH))
-            return
-        resuming: dict[str, list[SequenceView]] = {}
-        for sequence in view.preempted:
-            resuming.setdefault(sequence.service_class, []).append(sequence)
+        budget = self._budget
+        preempted_before = len(budget.preempt)
         stop = ""
-        for name in classes_by_priority(view, {*resuming, *view.waiting}):
-            stop = stop or self._closed(name)
-            if stop:
-                budget.reasons[name] = stop
+        for turn in turns(budget.view, budget.priorities):
+            name = turn.class_name
+            if name in budget.reasons:  # those of it that have waited longest did not all start
                 continue
-            reason = self._resume(resuming.get(name, ()))
-            if not reason and name in view.waiting:
-                reason = self._start(self._order(view.waiting[name]))
+            reason = stop or self._pressed(turn) or self._closed(name)
             if reason:
                 budget.reasons[name] = reason
-                if reason not in (CLASS_LIMIT, PROMPTS):
-                    stop = BEHIND if reason == BLOCKS else reason
-            if budget.preempt:
+                continue
+            reason = self._resume(turn.preempted) or self._start(turn.in_order(self._order))
+            if turn.is_grown is not None:
+                self._started_for_age.update(admitted.sequence.number for admitted in budget.admitted)
+            if reason:
+                budget.reasons[name] = reason
+                if reason not in _ITS_OWN:
+                    stop = reason if reason in (SLOTS, TOKENS) else BEHIND
+            if len(budget.preempt) > preempted_before:
                 stop = stop or GROWTH  # what was taken from lower classes is not theirs to take back
 
     def _resume(self, sequences: Iterable[SequenceView]) -> str:
         for sequence in sequences:
-            reason = self._try(sequence)
-            if reason:
+            if sequence.number in self._started_for_age:
+                continue
+            reason = self._try(sequence, self._budget.left_tokens(sequence))
+            if reason == PREFIX:
+                self._budget.passed_over[sequence.number] = reason
+            elif reason:
                 return reason
         return ""
 
     def _start(self, waiting: Iterable[SequenceView]) -> str:
+        budget = self._budget
+        cached_tokens = budget.view.kv.cached_tokens
         overtakes_left = self._max_overtakes
-        blocked = not_granted = ""
-        passed = 0
+        blocked = held_up = ""
+        passed: dict[int, str] = {}
+        passes_left, prefixes_left = LOOKAHEAD, PREFIX_LOOKAHEAD
+        most_tokens = _NO_LIMIT
         for sequence in waiting:
             if blocked and overtakes_left <= 0:
                 break
-            reason = self._try(sequence)
+            left_tokens = sequence.total_tokens - cached_tokens(sequence)
+            if left_tokens > most_tokens:  # turned down like the one before, without asking everything again
+                passes_left -= 1
+                overtakes_left = min(overtakes_left, self._max_overtakes - sequence.overtaken)
+                if passes_left <= 0:
+                    break
+                continue
+            if sequence.number in self._started_for_age:
+                continue
+            reason = self._try(sequence, left_tokens)
             if not reason:
                 overtakes_left -= bool(blocked)
+                most_tokens = _NO_LIMIT
                 continue
-            passed += 1
-            if reason == PROMPTS:
-                not_granted = reason
+            passed[sequence.number] = reason
+            if reason == PREFIX:
+                prefixes_left -= 1
+                held_up = held_up or reason
             else:
-                blocked = blocked or reason
-                overtakes_left = min(overtakes_left, self._max_overtakes - sequence.overtaken)
-            if reason in (TOKENS, CLASS_LIMIT) or passed > LOOKAHEAD or self._closed(sequence.service_class):
+                passes_left -= 1
+                if reason == PROMPTS:
+                    held_up = held_up or reason
+                else:
+                    blocked = blocked or reason
+                    overtakes_left = min(overtakes_left, self._max_overtakes - sequence.overtaken)
+            if passes_left <= 0 or prefixes_left <= 0 or reason in (TOKENS, CLASS_LIMIT):
                 break
-        return blocked or not_granted
+            if most_tokens == _NO_LIMIT and reason not in _ITS_OWN:
+                if self._closed(sequence.service_class):
+                    break
+                most_tokens = self._most_tokens(sequence)
+        reason = blocked or held_up
+        budget.passed_over.update({number: why for number, why in passed.items() if why != reason})
+        return reason
+
+    def _most_tokens(self, sequence: SequenceView) -> int:
+        """More to compute than this is more than can start, however long the queue; asked after somebody did not."""
+        budget = self._budget
+        if self._room_tokens is not None or budget.prefilling or budget.admitted:
+            return _NO_LIMIT  # they may have to wait for other reasons
+        if self._may_evict and budget.has_below(budget.priority(sequence)):
+            return _NO_LIMIT
+        return self._fit.room_blocks() * budget.block_size_tokens
+
+    def _pressed(self, turn: Turn) -> str:
+        """Running sequences of this class or a higher one did not get all the blocks they need."""
+        short_priority = self._budget.short_priority
+        if short_priority is None:
+            return ""
+        above = self._may_evict and self._budget.priorities.of_class(turn.class_name) > short_priority
+        return "" if above else GROWTH
 
     def _closed(self, class_name: str) -> str:
         """Why nobody of a class can start, found without looking at anyone."""
         budget = self._budget
         if budget.tokens_left <= 0:
             return TOKENS
-        reason = SLOTS if budget.slots_left <= 0 else BLOCKS if self._fit.is_full() else ""
-        if reason and self._may_evict and budget.has_below(class_priority(self._view, class_name)):
+        reason = SLOTS if budget.slots_left <= 0 else BLOCKS if self._fit.room_blocks() <= 0 else ""
+        if reason and self._may_evict and budget.has_below(budget.priorities.of_class(class_name)):
             return ""
         return reason
 
-    def _try(self, sequence: SequenceView) -> str:
-        """Admit `sequence`, or say why not."""
+    def _try(self, sequence: SequenceView, left_tokens: int) -> str:
+        """Admit `sequence`, which has so much to compute, or say why not."""
         budget = self._budget
-        left_tokens = budget.left_tokens(sequence)
-        most_tokens = self._room_tokens(sequence, left_tokens)
-        if most_tokens <= 0:
+        most_tokens = None if self._room_tokens is None else self._room_tokens(sequence, left_tokens)
+        if most_tokens is not None and most_tokens <= 0:
             return PROMPTS
         tokens = budget.chunk_tokens(left_tokens, most_tokens)
         if tokens == 0:
             return TOKENS
-        if self._over_class_limit(sequence):
+        if budget.awaits_prefix(sequence, left_tokens):
+            return PREFIX
+        if self._limits.exceeded_by(sequence, left_tokens):
             return CLASS_LIMIT
         short_slots = 1 + sequence.forks_to_come - budget.slots_left
-        short_blocks = self._fit.shortfall_blocks(sequence)
+        short_blocks = self._fit.shortfall_blocks(sequence, left_tokens)
         if short_slots > 0 or short_blocks > 0:
-            priority = budget.priority(sequence)
-            if not self._may_evict or not budget.evict_below(
-                priority, short_blocks, short_slots, self._fit.relief_blocks
-            ):
-                return SLOTS if short_slots > 0 else BLOCKS
+            relief_blocks = self._fit.relief_blocks
+            if not self._may_evict or not budget.evict_below(sequence, short_blocks, short_slots, relief_blocks):
+                if short_slots > 0:
+                    return SLOTS
+                own_blocks = left_tokens // budget.block_size_tokens
+                return BLOCKS if own_blocks > budget.ledger.free_blocks else self._fit.kept_for
         return "" if budget.admit(sequence, tokens, left_tokens) else BLOCKS
-
-    def _over_class_limit(self, sequence: SequenceView) -> bool:
-        """A class that has nothing running may always start one."""
-        service_class = self._view.classes.get(sequence.service_class)
-        if service_class is None or (service_class.max_running is None and service_class.kv_share is None):
-            return False
-        running, held_blocks = self._class_usage().get(sequence.service_class, (0, 0))
-        block = self._budget.block_size_tokens
-        for admitted in self._budget.admitted:
-            if admitted.sequence.service_class == sequence.service_class:
-                running += 1 + admitted.sequence.forks_to_come
-                held_blocks += -(-admitted.sequence.total_tokens // block)
-        if running == 0:
-            return False
-        if service_class.max_running is not None and running + 1 + sequence.forks_to_come > service_class.max_running:
-            return True
-        if service_class.kv_share is None:
-            return False
-        held_blocks += -(-sequence.total_tokens // block)
-        return held_blocks > service_class.kv_share * self._view.kv.blocks_total
-
-    def _class_usage(self) -> dict[str, tuple[int, int]]:
-        if self._usage is None:
-            self._usage = {}
-            for sequence in self._view.running:
-                running, held_blocks = self._usage.get(sequence.service_class, (0, 0))
-                running += 1 + sequence.forks_to_come
-                self._usage[sequence.service_class] = running, held_blocks + sequence.held_blocks
-        return self._usage
-
-
-def classes_by_priority(view: View, names: Iterable[str]) -> list[str]:
-    """Names, highest priority first, by name among equals."""
-    return sorted(names, key=lambda name: (-class_priority(view, name), name))
-
-
-def next_in_line(view: View) -> Iterator[SequenceView]:
-    """All that do not run in the order in which they would start if all of them fitted."""
-    for name in classes_by_priority(view, {*view.waiting, *(s.service_class for s in view.preempted)}):
-        yield from (sequence for sequence in view.preempted if sequence.service_class == name)
-        if name in view.waiting:
-            yield from view.waiting[name].by_arrival()

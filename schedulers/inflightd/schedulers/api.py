@@ -132,6 +132,12 @@ class Waiting(Protocol):
     def __len__(self) -> int: ...
     def by_arrival(self) -> Iterator[SequenceView]: ...
     def by_deadline(self) -> Iterator[SequenceView]: ...
+    def by_due(self, ttft_ns: int | None, from_ns: int) -> Iterator[SequenceView]:
+        """By the earlier of the own deadline and `ttft_ns` after arrival, those only that are due at `from_ns` or
+        later.  Whoever was due before may be left out at no cost, however many they are.
+        """
+        ...
+
     def by_tenant(self) -> Iterator[SequenceView]: ...
 
 
@@ -195,8 +201,13 @@ class CostModel(Protocol):
 
     @property
     def sure(self) -> bool: ...  # enough steps seen to be used for decisions
-    def step_ns(self, prefill_tokens: int, decode_sequences: int, context_tokens: int) -> int: ...
-    def prefill_ns(self, tokens: int) -> int: ...
+    def step_ns(self, prefill_tokens: int, decode_sequences: int, context_tokens: int, attended_pairs: int = 0) -> int:
+        """Of one step.  `context_tokens` is the sum of the past tokens of all its sequences, `attended_pairs` that of
+        (tokens of a prompt chunk) x (tokens before each of them): for a chunk of c after b about c * (b + c / 2).
+        """
+        ...
+
+    def prefill_ns(self, tokens: int) -> int: ...  # of a whole prompt
     def swap_ns(self, blocks: int) -> int: ...  # one way
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from inflightd.schedulers.admission import Admission
+from inflightd.schedulers.admission import Admission, AdmissionOptions, fair_order
 from inflightd.schedulers.api import Plan, View
 from inflightd.schedulers.budget import StepBudget
-from inflightd.schedulers.fit import Fit, FuturePeak, Reservation
+from inflightd.schedulers.fit import Fit, Reservation
+from inflightd.schedulers.future_peak import FuturePeak
 from inflightd.schedulers.options import option
 
 
 @dataclass(frozen=True, slots=True)
-class ConservativeAdmissionOptions:
+class ConservativeAdmissionOptions(AdmissionOptions):
     """Options of `ConservativeAdmission`."""
 
     mode: str = option(
@@ -24,9 +25,6 @@ class ConservativeAdmissionOptions:
     length_quantile: float = option(
         0.9, minimum=0.0, maximum=1.0, help="future-peak: quantile of the recent output lengths that is expected"
     )
-    max_overtakes: int = option(
-        32, minimum=0, help="times a request that does not fit may be overtaken by smaller ones of its class"
-    )
 
 
 class ConservativeAdmission:
@@ -34,13 +32,15 @@ class ConservativeAdmission:
 
     Idea: mode `reserve` keeps blocks for prompt + max_tokens of every sample, so that nothing it started ever has to
     be evicted.  Mode `future-peak` keeps them for the most that will be held at any time if outputs are as long as
-    recent ones; longer ones than expected may then cost an eviction.  No class evicts another.  On a pool that another
+    `length_quantile` of recent ones (max_tokens while too few are known); longer ones than expected may then cost an
+    eviction.  No class evicts another.  On a pool that another
     policy overcommitted it admits nothing until the reservations fit, and inherited sequences may be evicted until
     then.
     Source: Orca (OSDI 2022), TensorRT-LLM's GUARANTEED_NO_EVICT; LightLLM's Past-Future scheduler (ASPLOS 2025).
     Optimises: steady streams, no prompt computed twice.
     Starves: waiting requests when max_tokens is declared far above what is generated: the pool stays half empty
-    (NVIDIA/TensorRT-LLM#2866; `future-peak` is the remedy).  A higher class waits for lower ones that run.
+    (NVIDIA/TensorRT-LLM#2866; `future-peak` is the remedy).  A higher class waits for lower ones that run, and a lower
+    one for all higher ones until it has aged (`aging_s`).
     """
 
     name: ClassVar[str] = "conservative-admission"
@@ -51,7 +51,8 @@ class ConservativeAdmission:
 
     def plan(self, view: View) -> Plan:
         """See `inflightd.schedulers.api.Policy`."""
-        budget = StepBudget(view)
+        options = self.options
+        budget = StepBudget(view, preemption=options.preemption, aging_s=options.aging_s)
         budget.grow()
         if budget.prefilling:
             prompts = budget.prompts_in_order()
@@ -60,7 +61,8 @@ class ConservativeAdmission:
                 budget.feed(sequence)
             budget.unblock()
         if view.waiting or view.preempted:
-            Admission(budget, self._fit(budget), max_overtakes=self.options.max_overtakes).run()
+            order = fair_order(options)
+            Admission(budget, self._fit(budget), max_overtakes=options.max_overtakes, order=order).run()
         return budget.plan()
 
     def _fit(self, budget: StepBudget) -> Fit:

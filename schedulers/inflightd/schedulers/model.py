@@ -6,21 +6,16 @@ then changes it in the plainest way.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from inflightd.schedulers.api import Capabilities, History, Limits, Plan, Preemption, ServiceClass
-from inflightd.schedulers.model_rules import ContractError, check_plan, own
-from inflightd.schedulers.model_view import (
-    ModelCost,
-    ModelPool,
-    ModelRequest,
-    ModelSequence,
-    ModelView,
-    ModelWaiting,
-    SharedPrompt,
-)
+from inflightd.schedulers.model_pool import ModelPool
+from inflightd.schedulers.model_rules import ContractError, check_plan
+from inflightd.schedulers.model_sequence import ModelRequest, ModelSequence, own
+from inflightd.schedulers.model_view import ModelCost, ModelView, ModelWaiting
 
 __all__ = ["ContractError", "ModelCost", "ModelLoop", "ModelRequest", "ModelSequence", "ModelTotals", "ModelWaiting"]
 
@@ -36,6 +31,8 @@ class ModelTotals:
     padding_rows: int = 0
     prefill_tokens: int = 0
     recomputed_tokens: int = 0
+    cached_tokens: int = 0  # found in the cache instead of prefilled
+    swapped_blocks: int = 0  # moved out or in
     preemptions: int = 0
 
 
@@ -48,17 +45,23 @@ class ModelLoop:
         *,
         limits: Limits,
         blocks_total: int,
+        host_blocks_total: int | None = None,
         classes: Iterable[ServiceClass] = (ServiceClass("default"),),
         capabilities: Capabilities | None = None,
         cost: ModelCost | None = None,
     ) -> None:
+        """host_blocks_total: for sequences that are swapped out; as many as `blocks_total` if swapping is possible."""
+        capabilities = capabilities or Capabilities()
+        if host_blocks_total is None:
+            host_blocks_total = blocks_total if capabilities.swap else 0
         self.view = ModelView(
             limits,
             {service_class.name: service_class for service_class in classes},
-            ModelPool(blocks_total, blocks_total, limits.block_size_tokens),
-            capabilities or Capabilities(),
+            ModelPool(blocks_total, limits.block_size_tokens, host_blocks_total),
+            capabilities,
             cost or ModelCost(),
         )
+        self.view.kv.running = self.view.running
         self.totals = ModelTotals()
         self.sequences: list[ModelSequence] = []  # all that ever arrived, forks too
         self._to_come = sorted(requests, key=lambda request: request.arrival_ns)
@@ -87,6 +90,9 @@ class ModelLoop:
         if decode or prefill:
             view.step += 1
             self.totals.steps += 1
+            for sequence, _ in prefill:  # all of them first: what is found in the cache must not be taken meanwhile
+                if not sequence.running:
+                    self._admit(sequence)
             self._compute(decode, prefill, plan.padding_tokens)
         elif not plan.preempt:
             next_ns = self._to_come[-1].arrival_ns if self._to_come else _NEVER_NS
@@ -99,14 +105,14 @@ class ModelLoop:
         return check_plan(plan, self.view, {s.number: s for s in self.sequences if s.finished_step is None})
 
     def check_integrity(self) -> None:
-        """Every block is free or held, and held once."""
-        view = self.view
-        prefixes = {id(s.prefix): s.prefix for s in view.running if s.prefix is not None}
-        held = sum(s.own_blocks for s in view.running) + sum(prefix.blocks for prefix in prefixes.values())
-        assert held + view.kv.blocks_free == view.kv.blocks_total, "blocks were lost or doubled"
-        assert view.kv.blocks_free >= 0, "more blocks are held than there are"
-        for prefix in prefixes.values():
-            assert prefix.holders == sum(s.prefix is prefix for s in view.running), "a shared prefix lost a holder"
+        """Every block is free or held, and counts those who hold it."""
+        view, kv = self.view, self.view.kv
+        holders = Counter(block for sequence in view.running for block in sequence.blocks)
+        assert len(holders) == kv.blocks_held, "blocks were lost or doubled"
+        assert all(block.holders == count for block, count in holders.items()), "a shared block lost a holder"
+        assert kv.blocks_free >= 0, "more blocks are held than there are"
+        assert kv.host_blocks_held == sum(s.host_blocks for s in view.preempted), "host blocks were lost"
+        assert kv.host_blocks_free >= 0, "more host blocks are held than there are"
         assert len(view.running) <= view.limits.max_batch_size, "more sequences run than there are slots"
 
     def _arrive(self) -> None:
@@ -128,7 +134,17 @@ class ModelLoop:
                 request.prompt_tokens,
             )
             self.sequences.append(sequence)
-            view.waiting.setdefault(request.service_class, ModelWaiting()).sequences.append(sequence)
+            queue = view.waiting.setdefault(request.service_class, ModelWaiting(view.tenants))
+            self._lift(request.tenant)
+            queue.sequences.append(sequence)
+
+    def _lift(self, tenant: str) -> None:
+        """Who begins to wait starts no lower than the least served of those who wait (VTC)."""
+        tenants = self.view.tenants
+        waiting = {s.tenant for queue in self.view.waiting.values() for s in queue.sequences}
+        if tenant not in waiting:
+            least = min((tenants[other] for other in waiting), default=0.0)
+            tenants[tenant] = max(tenants.get(tenant, 0.0), least)
 
     def _compute(
         self, decode: list[ModelSequence], prefill: list[tuple[ModelSequence, int]], padding_tokens: int
@@ -143,22 +159,23 @@ class ModelLoop:
         for sequence in decode:
             self._advance(sequence, 1)
         for sequence, tokens in prefill:
-            if not sequence.running:
-                self._admit(sequence)
-            if sequence.preemptions:
-                totals.recomputed_tokens += tokens
+            end_tokens = sequence.computed_tokens + tokens
+            recomputed = min(end_tokens, sequence.recompute_until_tokens) - sequence.computed_tokens
+            totals.recomputed_tokens += max(0, recomputed)
             self._advance(sequence, tokens)
 
     def _advance(self, sequence: ModelSequence, tokens: int) -> None:
+        kv = self.view.kv
         sequence.computed_tokens += tokens
         grown = -(-sequence.computed_tokens // self.view.limits.block_size_tokens) - sequence.held_blocks
-        sequence.own_blocks += grown
-        self.view.kv.blocks_free -= grown
+        sequence.blocks += kv.take(grown)
+        kv.publish(sequence)
         if sequence.computed_tokens < sequence.total_tokens:
             return
         for sample in [sequence, *self._fork(sequence)]:
             sample.generated_tokens += 1
             sample.total_tokens += 1
+            self.view.tenants[sample.tenant] += 1
             sample.last_token_ns = self.view.now_ns
             if sample.first_token_ns is None:
                 sample.first_token_ns, sample.first_token_step = self.view.now_ns, self.totals.steps
@@ -166,12 +183,10 @@ class ModelLoop:
                 self._finish(sample)
 
     def _fork(self, parent: ModelSequence) -> list[ModelSequence]:
+        """Samples share the full blocks of the prompt and copy what is left."""
         forks, parent.forks_to_come = parent.forks_to_come, 0
-        if not forks:
-            return []
+        kv = self.view.kv
         full_blocks = parent.prompt_tokens // self.view.limits.block_size_tokens
-        last_blocks = parent.held_blocks - full_blocks
-        parent.prefix, parent.own_blocks = SharedPrompt(full_blocks, 1 + forks), last_blocks
         samples: list[ModelSequence] = []
         for _ in range(forks):
             sample = ModelSequence(
@@ -188,40 +203,70 @@ class ModelLoop:
                 parent.computed_tokens,
                 running=True,
                 started_step=parent.started_step,
-                own_blocks=last_blocks,
-                prefix=parent.prefix,
             )
-            self.view.kv.blocks_free -= last_blocks
+            for block in parent.blocks[:full_blocks]:
+                kv.hold(block)
+            sample.blocks = parent.blocks[:full_blocks] + kv.take(parent.held_blocks - full_blocks)
             self.sequences.append(sample)
             self.view.running.append(sample)
             samples.append(sample)
         return samples
 
     def _admit(self, sequence: ModelSequence) -> None:
-        view = self.view
+        view, totals = self.view, self.totals
+        hits = view.kv.hits(sequence)
         if sequence in view.preempted:
             view.preempted.remove(sequence)
         else:
-            queue = view.waiting[sequence.service_class]
-            queue.sequences.remove(sequence)
-            if not queue:
-                del view.waiting[sequence.service_class]
-            elif queue.sequences[0].number < sequence.number:
-                queue.sequences[0].overtaken += 1
+            self._leave_queue(sequence)
+            totals.cached_tokens += len(hits) * view.limits.block_size_tokens
+            view.tenants[sequence.tenant] += sequence.prompt_tokens
         if sequence.started_step is None:
-            sequence.started_step = self.totals.steps
-        sequence.running, sequence.swapped = True, False
+            sequence.started_step = totals.steps
+        if sequence.swapped:
+            sequence.blocks = view.kv.take(sequence.host_blocks)
+            self._move_blocks(sequence.host_blocks)
+            view.kv.host_blocks_held -= sequence.host_blocks
+            sequence.host_blocks, sequence.swapped = 0, False
+        else:
+            for block in hits:
+                view.kv.hold(block)
+            sequence.blocks, sequence.computed_tokens = hits, len(hits) * view.limits.block_size_tokens
+        sequence.running = True
         view.running.append(sequence)
 
+    def _leave_queue(self, sequence: ModelSequence) -> None:
+        queue = self.view.waiting[sequence.service_class]
+        queue.sequences.remove(sequence)
+        if not queue:
+            del self.view.waiting[sequence.service_class]
+        elif queue.sequences[0].number < sequence.number:
+            queue.sequences[0].overtaken += 1
+
     def _preempt(self, sequence: ModelSequence, kind: Preemption) -> None:
-        self._release(sequence)
-        sequence.preemptions += 1
-        self.totals.preemptions += 1
-        sequence.swapped = kind is Preemption.SWAP
-        if not sequence.swapped:
+        kv = self.view.kv
+        if sequence.swapped:  # its copy is dropped
+            kv.host_blocks_held -= sequence.host_blocks
+            sequence.host_blocks, sequence.swapped = 0, False
             sequence.computed_tokens = 0
+            return
+        self.totals.preemptions += 1
+        sequence.preemptions += 1
+        sequence.swapped = kind is Preemption.SWAP
+        sequence.recompute_until_tokens = max(sequence.recompute_until_tokens, sequence.computed_tokens)
+        if sequence.swapped:
+            sequence.host_blocks = sequence.held_blocks
+            kv.host_blocks_held += sequence.host_blocks
+            self._move_blocks(sequence.host_blocks)
+        else:
+            sequence.computed_tokens = 0
+        self._release(sequence)
         self.view.preempted.append(sequence)
         self.view.preempted.sort(key=lambda s: (s.arrival_ns, s.number))
+
+    def _move_blocks(self, blocks: int) -> None:
+        self.totals.swapped_blocks += blocks
+        self.view.now_ns += self.view.cost.swap_ns(blocks)
 
     def _finish(self, sequence: ModelSequence) -> None:
         self._release(sequence)
@@ -230,8 +275,6 @@ class ModelLoop:
         self.view.history = History(output_lengths=lengths, thrashing=self.view.history.thrashing)
 
     def _release(self, sequence: ModelSequence) -> None:
-        self.view.kv.blocks_free += sequence.exclusive_blocks
-        if sequence.prefix is not None:
-            sequence.prefix.holders -= 1
-        sequence.own_blocks, sequence.prefix, sequence.running = 0, None, False
+        self.view.kv.release(sequence.blocks)
+        sequence.blocks, sequence.running = [], False
         self.view.running.remove(sequence)

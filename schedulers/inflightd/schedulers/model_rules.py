@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from inflightd.schedulers.api import ALL, Plan, Preemption, SequenceView, is_decoding
-from inflightd.schedulers.model_view import ModelSequence, ModelView
+from inflightd.schedulers.api import ALL, Ledger, Plan, Preemption, SequenceView, is_decoding
+from inflightd.schedulers.model_sequence import ModelSequence, own
+from inflightd.schedulers.model_view import ModelView
 
 
 class ContractError(AssertionError):
@@ -34,9 +35,8 @@ def check_plan(plan: Plan, view: ModelView, live: Mapping[int, ModelSequence]) -
     ledger = view.kv.ledger()
     gone = {s.number for s, _ in plan.preempt}
     for victim, kind in plan.preempt:
-        if not own(victim).running or (kind is Preemption.SWAP and not view.capabilities.swap):
-            raise ContractError("preempt", f"{victim!r} cannot be preempted by {kind}")
-        ledger.give_back(victim)
+        _check_preemption(own(victim), kind, view, ledger)
+        ledger.give_back(victim, kind)
     chunked = {s.number for s, _ in plan.prefill}
     if isinstance(plan.decode, Sequence):
         decode = [own(s) for s in plan.decode]
@@ -48,7 +48,7 @@ def check_plan(plan: Plan, view: ModelView, live: Mapping[int, ModelSequence]) -
         if not ledger.take(sequence, 1):
             raise ContractError("blocks", f"no free block for the next token of {sequence!r}")
     for sequence, tokens in plan.prefill:
-        left = sequence.total_tokens - sequence.computed_tokens
+        left = sequence.total_tokens - (sequence.computed_tokens or view.kv.cached_tokens(sequence))
         if not 1 <= tokens <= left:
             raise ContractError("tokens", f"{tokens} tokens planned for {sequence!r}")
         if tokens < left and tokens % view.capabilities.chunk_unit_tokens:
@@ -57,6 +57,13 @@ def check_plan(plan: Plan, view: ModelView, live: Mapping[int, ModelSequence]) -
             raise ContractError("blocks", f"{tokens} tokens of {sequence!r}, {ledger.free_blocks} blocks are free")
     _check_sums(plan, view, len(decode), gone)
     return decode
+
+
+def _check_preemption(victim: ModelSequence, kind: Preemption, view: ModelView, ledger: Ledger) -> None:
+    if not victim.running and not (victim.swapped and kind is Preemption.RECOMPUTE):
+        raise ContractError("preempt", f"{victim!r} has nothing to lose by {kind}")
+    if kind is Preemption.SWAP and not (view.capabilities.swap and ledger.can_swap(victim)):
+        raise ContractError("preempt", f"{victim!r} cannot be swapped out: {view.kv.host_blocks_free} host blocks")
 
 
 def _check_sums(plan: Plan, view: ModelView, decodes: int, gone: set[int]) -> None:
@@ -72,12 +79,21 @@ def _check_sums(plan: Plan, view: ModelView, decodes: int, gone: set[int]) -> No
     idle = not (decodes or plan.prefill or plan.preempt or plan.wake_ns is not None)
     if idle and (view.running or view.preempted or view.waiting):
         raise ContractError("progress", "nothing is planned, no wake_ns is given, and there is work")
+    _check_reasons(plan, view, admitted)
+
+
+def _check_reasons(plan: Plan, view: ModelView, admitted: Sequence[SequenceView]) -> None:
+    """Whoever waits on is told why, by class or by number."""
     for name in plan.reasons:
         if name not in view.classes:
             raise ContractError("reasons", f"{name!r} is no class")
-
-
-def own(sequence: SequenceView) -> ModelSequence:
-    """The model's own object behind a view of it."""
-    assert isinstance(sequence, ModelSequence)
-    return sequence
+    started = {s.number for s in admitted}
+    waiting = {s.number for queue in view.waiting.values() for s in queue.sequences}
+    waiting |= {s.number for s in view.preempted}
+    for number in plan.passed_over:
+        if number not in waiting - started:
+            raise ContractError("reasons", f"{number} is passed over and does not wait")
+    for name, queue in view.waiting.items():
+        left = {s.number for s in queue.sequences} - started
+        if not plan.reasons.get(name) and not left <= plan.passed_over.keys():
+            raise ContractError("reasons", f"{len(left)} of class {name!r} wait on, and no reason is given")

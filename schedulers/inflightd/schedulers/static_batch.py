@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar, Final
 
-from inflightd.schedulers.admission import Admission, next_in_line
+from inflightd.schedulers.admission import Admission
 from inflightd.schedulers.api import Plan, View, is_decoding
 from inflightd.schedulers.budget import StepBudget
 from inflightd.schedulers.fit import Reservation
 from inflightd.schedulers.options import option
+from inflightd.schedulers.priorities import Priorities
+from inflightd.schedulers.turns import next_in_line
 
 QUEUE_DELAY: Final = "the batch is waiting to be filled"
 BATCH_CLOSED: Final = "the batch is closed until its last sequence ends"
@@ -31,7 +33,8 @@ class StaticBatch:
 
     Idea: a finished row goes on being computed as padding, and nobody joins a batch that has begun to decode.  What
     the batch is can be read off the running sequences: it is open while none of them has generated more than one
-    token.  Blocks for prompt + max_tokens are reserved, so nothing it started is evicted.
+    token.  Blocks for prompt + max_tokens are reserved, so nothing it started is evicted.  Prompts that share a prefix
+    join when the first of them has computed it, which is before the batch decodes.
     Source: FasterTransformer and TensorRT-LLM's legacy STATIC_BATCH; with `max_queue_delay_ms` it is Triton's
     request-level dynamic batching.
     Optimises: nothing; it shows what in-flight batching gains.
@@ -56,6 +59,8 @@ class StaticBatch:
         if is_open or budget.prefilling:
             prompts = self._prompts(view, slots, is_open)
             if prompts.prefill:
+                if not is_open:
+                    prompts.reasons.update(dict.fromkeys(view.waiting, BATCH_CLOSED))
                 return prompts.plan()
             budget.reasons.update(prompts.reasons)
         budget.grow()
@@ -77,7 +82,7 @@ class StaticBatch:
         if is_open and (view.waiting or view.preempted):
             used_slots = view.limits.max_batch_size - budget.slots_left
             if used_slots == 0:  # a request with more samples than slots has a batch to itself
-                slots = max(slots, 1 + next(next_in_line(view)).forks_to_come)
+                slots = max(slots, 1 + next(next_in_line(view, budget.priorities)).forks_to_come)
             budget.slots_left = slots - used_slots
             Admission(budget, Reservation(budget), max_overtakes=0).run()
         return budget
@@ -87,7 +92,10 @@ class StaticBatch:
         delay_ns = int(self.options.max_queue_delay_ms * 1e6)
         if delay_ns == 0 or view.preempted or not view.waiting:
             return None
-        if sum(1 + sequence.forks_to_come for sequence in islice(next_in_line(view), slots)) >= slots:
+        if (
+            sum(1 + sequence.forks_to_come for sequence in islice(next_in_line(view, Priorities(view, 0.0)), slots))
+            >= slots
+        ):
             return None
         oldest_ns = min(next(iter(waiting.by_arrival())).arrival_ns for waiting in view.waiting.values())
         start_ns = oldest_ns + delay_ns

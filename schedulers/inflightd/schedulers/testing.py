@@ -6,7 +6,12 @@
         conformance(lambda: MyPolicy(MyOptions()))
 
 Policies are driven over random workloads on the reference model (`inflightd.schedulers.model`), which checks every
-rule of the contract at every step.  Everything is seeded: a failure names the seed that shows it again.
+rule of the contract at every step.  Everything is seeded: a failure names the seed that shows it again.  To look at one
+plan, or at one situation, build a `ModelLoop` of your own and ask your policy for a plan of its `view`:
+
+    loop = ModelLoop([ModelRequest(64, 8, 8)] * 4, limits=Limits(8, 64, 16, 512), blocks_total=20)
+    plan = MyPolicy(MyOptions()).plan(loop.view)
+    loop.take_step(plan)  # raises ContractError, and changes nothing, if it breaks a rule
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from inflightd.schedulers.api import ALL, Capabilities, Limits, Plan, Policy, ServiceClass
+from inflightd.schedulers.api import ALL, Capabilities, History, Limits, Plan, Policy, ServiceClass
 from inflightd.schedulers.model import ModelCost, ModelLoop, ModelRequest
 
 PolicyFactory = Callable[[], Policy]
@@ -37,17 +42,22 @@ class Workload:
     blocks_total: int
     capabilities: Capabilities
     cost: ModelCost
+    host_blocks_total: int = 0
+    output_lengths: Sequence[int] = ()  # of requests that seem to have finished before, sorted
 
     def loop(self) -> ModelLoop:
         """A fresh model of it."""
-        return ModelLoop(
+        loop = ModelLoop(
             self.requests,
             limits=self.limits,
             blocks_total=self.blocks_total,
+            host_blocks_total=self.host_blocks_total,
             classes=CLASSES,
             capabilities=self.capabilities,
             cost=self.cost,
         )
+        loop.view.history = History(output_lengths=self.output_lengths)
+        return loop
 
     def most_steps(self) -> int:
         """Bound on the steps of any policy that makes progress: every token in a step of its own, recomputed often."""
@@ -55,7 +65,9 @@ class Workload:
 
 
 def random_workload(seed: int) -> Workload:
-    """A small machine under pressure: pools from one request's worst case up, mixed classes, samples, deadlines."""
+    """A small machine under pressure: pools from one request's worst case up, a host pool from none up, mixed classes
+    and tenants, samples, deadlines, prompts with a prefix in common.
+    """
     random = Random(seed)
     block = random.choice((1, 4, 16))
     batch = random.choice((1, 2, 4, 8, 16))
@@ -64,12 +76,15 @@ def random_workload(seed: int) -> Workload:
     limits = Limits(batch, max(tokens, unit), block, 512)
     requests: list[ModelRequest] = []
     now_ns = 0
+    prefixes = random.choice(("", "", "p", "pq"))
     for _ in range(random.randint(1, 24)):
         now_ns += random.choice((0, 0, 1_000_000, 20_000_000))
         output = random.choice((1, 2, random.randint(1, 40)))
+        prompt = random.choice((1, block, random.randint(1, 24), random.randint(1, 200)))
+        prefix = random.choice((*prefixes, "")) if prefixes else ""
         requests.append(
             ModelRequest(
-                prompt_tokens=random.choice((1, block, random.randint(1, 24), random.randint(1, 200))),
+                prompt_tokens=prompt,
                 output_tokens=output,
                 max_new_tokens=output + random.choice((0, 0, 3, 60)),
                 arrival_ns=now_ns,
@@ -77,24 +92,30 @@ def random_workload(seed: int) -> Workload:
                 tenant=random.choice("ab"),
                 samples=min(batch, random.choice((1, 1, 1, 2, 4))),
                 deadline_ns=random.choice((None, now_ns + random.randint(1, 10**9))),
+                prefix=prefix,
+                prefix_tokens=min(prompt, random.choice((block, 64, 200))) if prefix else 0,
             )
         )
     worst = max(_worst_case_blocks(request, block) for request in requests)
+    swap = random.random() < 0.5
     return Workload(
         requests,
         limits,
         random.choice((worst, worst + 1, 2 * worst, 10 * worst)),
-        Capabilities(swap=random.random() < 0.5, chunk_unit_tokens=unit, padding=random.random() < 0.8),
+        Capabilities(swap=swap, chunk_unit_tokens=unit, padding=random.random() < 0.8),
         ModelCost(sure=random.random() < 0.5, swap_block_ns=random.choice((1_000, 10_000_000))),
+        host_blocks_total=random.choice((0, 3, worst, 10 * worst)) if swap else 0,
+        output_lengths=random.choice(((), (1,) * 32)),  # the second: more is started than can go on
     )
 
 
 def conformance(make_policy: PolicyFactory, *, seeds: Iterable[int] = range(60)) -> None:
     """Raises AssertionError, telling seed, step and rule, if the policy breaks the contract.
 
-    Checked: every plan is valid; it is the same from a policy object made a moment ago and from one kept all along;
-    the view is not touched; everything finishes within a bound of steps; no block is lost; a request is not starved
-    by a stream of others.
+    Checked: every plan is valid, with prompts that are found in the cache and victims that must fit into host memory;
+    it is the same from a policy object made a moment ago and from one kept all along; whoever waits on is given a
+    reason; the view is not touched; everything finishes within a bound of steps; no block is lost; a request is not
+    starved by a stream of others.
     """
     for seed in seeds:
         workload = random_workload(seed)
@@ -180,6 +201,7 @@ def _signature(plan: Plan) -> tuple[object, ...]:
         dict(plan.reasons),
         plan.padding_tokens,
         plan.wake_ns,
+        dict(plan.passed_over),
     )
 
 

@@ -39,9 +39,9 @@ class Daemon:
 
 
 @asynccontextmanager
-async def running(directory: Path, **flags: object) -> AsyncIterator[Daemon]:
+async def running(directory: Path, toml: Path | None = None, **flags: object) -> AsyncIterator[Daemon]:
     config = load_config(
-        None,
+        toml,
         {},
         {
             "engine": "scripted",
@@ -87,8 +87,8 @@ async def start(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Start
     """Start a daemon of one's own with these options."""
     async with AsyncExitStack() as stack:
 
-        async def started(**flags: object) -> Daemon:
-            return await stack.enter_async_context(running(tmp_path_factory.mktemp("d"), **flags))
+        async def started(toml: Path | None = None, **flags: object) -> Daemon:
+            return await stack.enter_async_context(running(tmp_path_factory.mktemp("d"), toml, **flags))
 
         yield started
 

@@ -119,7 +119,16 @@ class StubDaemon(inference_pb2_grpc.InferenceServicer, control_pb2_grpc.ControlS
 
     def SwapScheduler(self, request, context):  # noqa: N802
         self._enter(request, context)
-        return control_pb2.SwapSchedulerResponse(name=request.name, previous="throughput-max", generation=2, step=17)
+        return control_pb2.SwapSchedulerResponse(
+            name=request.name,
+            previous="throughput-max",
+            generation=2,
+            step=17,
+            rehearsed_steps=96,
+            slowest_step_ns=3_000_000,
+            snapshot_ns=250_000,
+            pause_ns=60_000,
+        )
 
     def Drain(self, request, context):  # noqa: N802
         self._enter(request, context)

@@ -44,7 +44,7 @@ async def test_status_is_read_whole(daemon) -> None:
         ready=True,
         state="ready",
         engine={"name": "scripted", "detail": {"a": "b"}},
-        scheduler={"name": "throughput-max", "generation": 3, "options": {"k": "v"}},
+        scheduler={"name": "throughput-max", "generation": 3, "options": {"k": "v"}, "waiting_by_reason": {"full": 2}},
         kv={"blocks_total": 10, "blocks_free": 4},
         counters={"steps": 2**40, "requests_finished": {"stop": 2}},
         listen=["127.0.0.1:9090"],
@@ -54,6 +54,7 @@ async def test_status_is_read_whole(daemon) -> None:
     assert status.ready
     assert status.engine.detail == {"a": "b"}
     assert (status.scheduler.generation, status.scheduler.options) == (3, {"k": "v"})
+    assert status.scheduler.waiting_by_reason == {"full": 2}
     assert (status.kv.blocks_total, status.kv.blocks_free) == (10, 4)
     assert (status.counters.steps, status.counters.requests_finished) == (2**40, {"stop": 2})
     assert status.listen == ("127.0.0.1:9090",)
@@ -72,7 +73,16 @@ async def test_swap_sends_options_and_the_expected_generation(daemon) -> None:
     async with AsyncAdmin(daemon.admin) as admin:
         result = await admin.swap("latency-guarantee", {"itl_ms": "50"}, expected_generation=0)
         await admin.swap("latency-guarantee")
-    assert result == SwapResult(name="latency-guarantee", previous="throughput-max", generation=2, step=17)
+    assert result == SwapResult(
+        name="latency-guarantee",
+        previous="throughput-max",
+        generation=2,
+        step=17,
+        rehearsed_steps=96,
+        slowest_step_ns=3_000_000,
+        snapshot_ns=250_000,
+        pause_ns=60_000,
+    )
     first, second = daemon.requests
     assert dict(first.options) == {"itl_ms": "50"}
     assert first.HasField("expected_generation")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inflightd.schedulers.api import Limits, ServiceClass
+from inflightd.schedulers.api import History, Limits, ServiceClass
 from inflightd.schedulers.model import ModelLoop, ModelRequest
 
 HIGH, LOW = ServiceClass("high", priority=10), ServiceClass("low", priority=-10)
@@ -37,5 +37,32 @@ def take():
             plans.append(policy.plan(loop.view))
             loop.take_step(plans[-1])
         return plans[-1]
+
+    return steps
+
+
+@pytest.fixture
+def hopeful():
+    """Let a loop's history say that outputs are of one token, so that policies which predict start too many."""
+
+    def expect(loop):
+        loop.view.history = History(output_lengths=[1] * 32)
+        return loop
+
+    return expect
+
+
+@pytest.fixture
+def until_preempts():
+    """Take steps until a plan preempts somebody; that plan, not taken yet."""
+
+    def steps(loop, policy):
+        for _ in range(1000):
+            plan = policy.plan(loop.view)
+            if plan.preempt:
+                return plan
+            assert loop.has_work, "everything has finished and nobody was preempted"
+            loop.take_step(plan)
+        raise AssertionError("nobody was preempted in 1000 steps")
 
     return steps

@@ -75,8 +75,65 @@ def test_policy_that_fails_to_import_is_not_called_unknown(install):
 def test_one_name_for_two_policies_is_an_error(install):
     install(("good", "a:A"), ("good", "b:B"))
     with pytest.raises(PolicyLoadError, match=r"a:A.*b:B") as failed:
-        registry.available()
+        registry.load("good")
     assert failed.value.rule == "duplicate"
+
+
+def test_a_name_that_two_claim_leaves_the_others_usable(install):
+    own = "inflightd.schedulers.static_batch:StaticBatch"
+    install(("good", "a:A"), ("good", "b:B"), ("static-batch", own))
+    assert registry.available() == ("good", "static-batch")
+    assert registry.load("static-batch").name == "static-batch"
+
+
+def test_what_is_installed_is_told_without_importing_it(install):
+    install(("broken", "inflightd.no_such_module:Policy"), ("own", "inflightd.schedulers.static_batch:StaticBatch"))
+    assert registry.installed("broken") == registry.Installed("broken", "inflightd.no_such_module:Policy", "", False)
+    assert registry.installed("own").is_own
+    with pytest.raises(PolicyLoadError, match="not_found"):
+        registry.installed("nowhere")
+
+
+def test_what_is_installed_later_is_found_after_a_refresh(install, monkeypatch):
+    install()
+    assert registry.available() == ()
+    points = EntryPoints([EntryPoint("late", "a:A", registry.GROUP)])
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    assert registry.available() == ()
+    registry.refresh()
+    assert registry.available() == ("late",)
+
+
+@pytest.mark.parametrize("failure", ["raise SystemExit(3)", "import no_such_module", "1 / 0"])
+def test_a_module_that_fails_when_it_is_imported_is_an_error_whatever_it_raises(
+    install, monkeypatch, tmp_path, failure
+):
+    (tmp_path / "failing_policy.py").write_text(failure)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    install(("failing", "failing_policy:Policy"))
+    with pytest.raises(PolicyLoadError, match="failing_policy:Policy") as failed:
+        registry.load("failing")
+    assert failed.value.rule == "import"
+
+
+def test_a_class_is_found_by_its_module_and_shown_by_its_name():
+    policy: Any = registry.build("inflightd.schedulers.static_batch:StaticBatch", {"slots": 2})
+    assert (policy.name, policy.options.slots) == ("static-batch", 2)
+    assert registry.is_reference("inflightd.schedulers.static_batch:StaticBatch")
+    assert not registry.is_reference("static-batch")
+
+
+def test_a_class_given_by_its_module_may_not_take_an_installed_name(monkeypatch, tmp_path):
+    (tmp_path / "borrowed.py").write_text(
+        "from inflightd.schedulers.static_batch import StaticBatch\nclass Mine(StaticBatch): pass\nclass Nameless: pass"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(PolicyLoadError, match="installed inflightd") as failed:
+        registry.load("borrowed:Mine")
+    assert failed.value.rule == "duplicate"
+    with pytest.raises(PolicyLoadError, match="no name") as failed:
+        registry.load("borrowed:Nameless")
+    assert failed.value.rule == "contract"
 
 
 def test_one_distribution_seen_twice_is_no_duplicate(install):
@@ -85,7 +142,7 @@ def test_one_distribution_seen_twice_is_no_duplicate(install):
 
 
 def test_constructor_that_raises_is_told_apart(monkeypatch):
-    monkeypatch.setattr(registry, "load", lambda name: Good)
+    monkeypatch.setattr(registry, "load", lambda policy: Good)
     policy: Any = registry.build("good", {"slots": 3})
     assert policy.options == Options(3)
     with pytest.raises(PolicyLoadError, match="unlucky") as failed:

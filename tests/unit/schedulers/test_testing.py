@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,7 +26,8 @@ class KeepsState(Base):
     def plan(self, view):
         self.calls += 1
         plan = super().plan(view)
-        return Plan(plan.prefill[:-1] if self.calls % 5 == 4 and view.running else plan.prefill, reasons=plan.reasons)
+        prefill = plan.prefill[:-1] if self.calls % 5 == 4 and view.running else plan.prefill
+        return replace(plan, prefill=prefill, reasons=dict.fromkeys(view.classes, "later"), passed_over={})
 
 
 class ChangesTheView(Base):
@@ -38,24 +40,56 @@ class ChangesTheView(Base):
 class IgnoresTheBudget(Base):
     def plan(self, view):
         plan = super().plan(view)
-        return Plan([(s, s.total_tokens - s.computed_tokens) for s, _ in plan.prefill], preempt=plan.preempt)
+        whole = [(s, s.total_tokens - max(s.computed_tokens, view.kv.cached_tokens(s))) for s, _ in plan.prefill]
+        return replace(plan, prefill=whole)
 
 
 class ForgetsWaiting(Base):
     def plan(self, view):
-        return Plan() if view.running else super().plan(view)
+        forgotten = Plan(reasons=dict.fromkeys(view.waiting, "forgotten"))
+        return forgotten if view.running else super().plan(view)
+
+
+class GivesNoReasons(Base):
+    def plan(self, view):
+        plan = super().plan(view)
+        return Plan(plan.prefill, plan.decode, plan.preempt)
+
+
+class PassesOverWhatItPlans(Base):
+    def plan(self, view):
+        plan = super().plan(view)
+        over = {s.number: "later" for s, _ in plan.prefill}
+        return Plan(plan.prefill, plan.decode, plan.preempt, plan.reasons, passed_over=over)
+
+
+class IgnoresTheCache(Base):
+    """Its first chunks are of tokens that are there already."""
+
+    def plan(self, view):
+        plan = super().plan(view)
+        chunks = [(s, t + view.kv.cached_tokens(s)) for s, t in plan.prefill]
+        return Plan(chunks, plan.decode, plan.preempt, plan.reasons)
+
+
+class SwapsWithoutRoom(Base):
+    def plan(self, view):
+        plan = super().plan(view)
+        kind = Preemption.SWAP if view.capabilities.swap else Preemption.RECOMPUTE
+        return replace(plan, preempt=[(s, kind) for s, _ in plan.preempt])
 
 
 class PreemptsWhatItPlans(Base):
     def plan(self, view):
         plan = super().plan(view)
-        return Plan(plan.prefill, preempt=[(s, Preemption.RECOMPUTE) for s, _ in plan.prefill])
+        return replace(plan, preempt=[(s, Preemption.RECOMPUTE) for s, _ in plan.prefill])
 
 
 class NeverDecodes(Base):
     def plan(self, view):
-        waits = Plan(super().plan(view).prefill, decode=(), wake_ns=view.now_ns + 1)
-        return waits if any(map(is_decoding, view.running)) else super().plan(view)
+        plan = super().plan(view)
+        waits = replace(plan, decode=(), wake_ns=view.now_ns + 1)
+        return waits if any(map(is_decoding, view.running)) and not plan.preempt else plan
 
 
 class PadsTooMuch(Base):
@@ -78,8 +112,8 @@ class LetsSmallOnesPass(Base):
         decodes = sum(map(is_decoding, view.running))
         fits = all(ledger.take(s, 1) for s in view.running) and all(ledger.take(*pair) for pair in admitted)
         if not fits or decodes + sum(n for _, n in admitted) > view.limits.max_num_tokens or running or plan.preempt:
-            return Plan(running, preempt=plan.preempt)
-        return Plan(admitted)
+            return Plan(running, preempt=plan.preempt, reasons=dict.fromkeys(view.waiting, "later"))
+        return Plan(admitted, reasons=dict.fromkeys(view.waiting, "later"))
 
 
 @pytest.mark.parametrize(
@@ -92,6 +126,10 @@ class LetsSmallOnesPass(Base):
         (PreemptsWhatItPlans, "preempt|duplicate"),
         (NeverDecodes, "unfinished after"),
         (PadsTooMuch, "padding|budget"),
+        (GivesNoReasons, "no reason is given"),
+        (PassesOverWhatItPlans, "passed over"),
+        (IgnoresTheCache, "tokens planned"),
+        (SwapsWithoutRoom, "swapped out"),
     ],
 )
 def test_suite_finds_a_policy_that_breaks_a_rule(policy, rule):

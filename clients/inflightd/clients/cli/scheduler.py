@@ -81,6 +81,8 @@ def use(
         print_json(asdict(result))
         return
     click.echo(f"{result.previous} -> {result.name}, generation {result.generation}, from step {result.step} on")
+    pause_ms = (result.snapshot_ns + result.pause_ns) / 1e6
+    click.echo(f"rehearsed for {result.rehearsed_steps} steps; streams waited {pause_ms:.2f} ms for it")
 
 
 def _parse_settings(settings: tuple[str, ...]) -> dict[str, str]:

@@ -17,8 +17,9 @@ from inflightd.clients.target import ADMIN_VARIABLE, TARGET_VARIABLE, Target, de
 
 EXIT_SERVER_ERROR = 1
 EXIT_UNAVAILABLE = 69  # EX_UNAVAILABLE of sysexits.h
-# A daemon that is stopped or stuck must not hold an operator's command for ever; it waits 30 s for a swap itself.
-ANSWER_S, SWAP_ANSWER_S = 10.0, 40.0
+# A daemon that is stopped or stuck must not hold an operator's command for ever; it gives up a
+# swap after 50 s itself.
+ANSWER_S, SWAP_ANSWER_S = 10.0, 60.0
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 
 F = TypeVar("F", bound=Callable[..., Any])

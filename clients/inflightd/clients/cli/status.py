@@ -87,13 +87,28 @@ def _show_status(answer: Status) -> None:
     options = ", ".join(f"{key}={value}" for key, value in sorted(scheduler.options.items()))
     differs = ", differs from the configuration" if scheduler.differs_from_config else ""
     click.echo(f"scheduler  {scheduler.name} ({options or 'no options'}), generation {scheduler.generation}{differs}")
+    sure, thrashing = "sure" if scheduler.cost_sure else "learning", ", THRASHING" if scheduler.thrashing else ""
+    click.echo(f"costs      {sure}, error {scheduler.cost_error:.0%}{thrashing}")
     for service_class, reason in sorted(scheduler.waiting_reasons.items()):
         click.echo(f"waiting    {service_class}: {reason}")
+    if scheduler.waiting_by_reason:
+        most_first = sorted(scheduler.waiting_by_reason.items(), key=lambda item: (-item[1], item[0]))
+        click.echo(f"reasons    {', '.join(f'{count}: {reason}' for reason, count in most_first)}")
     click.echo(
         f"kv         {kv.blocks_free} of {kv.blocks_total} blocks free,"
         f" {kv.block_size_tokens} tokens each, {kv.bytes_per_token} bytes a token;"
         f" {kv.internal_fragmentation:.0%} of the room in held blocks is empty"
     )
+    share = kv.cached_prompt_tokens / (kv.started_prompt_tokens or 1)
+    click.echo(
+        f"prefixes   {kv.cached_prompt_tokens} of {kv.started_prompt_tokens} prompt tokens found ({share:.0%}),"
+        f" {kv.resumed_cached_tokens} more after a preemption; {kv.blocks_cached} blocks cached"
+    )
+    if kv.host_blocks_total:
+        click.echo(
+            f"swap       {kv.host_blocks_free} of {kv.host_blocks_total} host blocks free,"
+            f" {counters.swapped} sequences swapped out now, {counters.swap_outs} in all"
+        )
     click.echo(
         f"requests   {counters.running} running, {counters.waiting} waiting, {counters.preempted} preempted;"
         f" {counters.requests_admitted} admitted, {counters.requests_rejected} rejected"
@@ -105,5 +120,6 @@ def _show_status(answer: Status) -> None:
         f" {counters.generated_tokens} generated, {counters.padding_tokens} padding"
     )
     click.echo(
-        f"steps      {counters.steps}, {counters.preemptions} preemptions, {counters.policy_faults} policy faults"
+        f"steps      {counters.steps}, {counters.preemptions} preemptions, {counters.policy_faults} policy faults,"
+        f" {counters.thrashing_events} times thrashing"
     )

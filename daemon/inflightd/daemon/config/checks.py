@@ -19,6 +19,9 @@ def check_config(config: Config) -> None:
         raise ConfigError("engine", config.engine, "this version has no host for it yet: use openvino or scripted")
     if config.kv_blocks is not None and config.kv_memory is not None:
         raise ConfigError("kv_memory", config.kv_memory, f"kv_blocks = {config.kv_blocks} is set too: give one of them")
+    if config.engine == "scripted" and config.swap_memory:
+        reason = "the scripted engine's blocks hold nothing: use scripted.host_blocks"
+        raise ConfigError("swap_memory", config.swap_memory, reason)
     if config.max_num_tokens < config.max_batch_size:
         raise ConfigError(
             "max_num_tokens",

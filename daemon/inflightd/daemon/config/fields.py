@@ -14,6 +14,7 @@ _MAX_COUNT = 2**31 - 1  # what every counter and gRPC's own numbers hold
 Count = Annotated[int, Meta(ge=1, le=_MAX_COUNT)]
 # Written as a number of bytes or as text such as "4GiB".
 ByteSize = Annotated[int, Meta(ge=1, le=2**63 - 1, extra={"kind": "size"})]
+SwapSize = Annotated[int, Meta(ge=0, le=2**63 - 1, extra={"kind": "size"})]
 MessageSize = Annotated[int, Meta(ge=65_536, le=_MAX_COUNT, extra={"kind": "size"})]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Milliseconds = Annotated[float, Meta(gt=0, le=86_400_000)]
@@ -34,6 +35,7 @@ class ClassConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Annotated[float, Meta(gt=0, le=1)] | None,
         Meta(description="Largest fraction of the KV blocks its running sequences may hold."),
     ] = None
+    max_prompt_tokens: Annotated[Count | None, Meta(description="A request with a longer prompt is refused.")] = None
 
 
 class ScriptedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,6 +54,9 @@ class ScriptedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     step_ms: Annotated[float, Meta(description="Duration of a step.", ge=0, le=60_000)] = 0.0
     load_ms: Annotated[float, Meta(description="Duration of its load.", ge=0, le=600_000)] = 0.0
     block_size_tokens: Annotated[int, Meta(description="Tokens in a KV block.", ge=1, le=4096)] = 32
+    host_blocks: Annotated[
+        int, Meta(description="Blocks in host memory, for sequences that are swapped out.", ge=0, le=_MAX_COUNT)
+    ] = 0
     vocab_size: Annotated[int, Meta(description="Size of its vocabulary.", ge=259, le=1_000_000)] = 512
     context_tokens: Annotated[int, Meta(description="Its own limit of prompt + output.", ge=2, le=_MAX_COUNT)] = 8192
 
@@ -71,12 +76,16 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     threads: Annotated[Count | None, Meta(description="CPU threads of the engine; default: all cores.")] = None
 
     # scheduling
-    scheduler: Annotated[str, Meta(description="Scheduler policy: the name of an installed one.", min_length=1)] = (
-        "throughput-max"
-    )
+    scheduler: Annotated[
+        str, Meta(description="Scheduler policy: name of an installed one, or module:Class.", min_length=1)
+    ] = "throughput-max"
     scheduler_options: Annotated[
         dict[str, OptionValue], Meta(description="An option of the policy, key=value.", extra={"flag": "--set"})
     ] = {}
+    plan_limit_ms: Annotated[
+        float,
+        Meta(description="A policy that plans a step for longer is replaced by the one before.", ge=10, le=60_000),
+    ] = 1000.0
     max_batch_size: Annotated[int, Meta(description="Most sequences running at a time.", ge=1, le=4096)] = 32
     max_num_tokens: Annotated[int, Meta(description="Most tokens computed in a step.", ge=1, le=1_048_576)] = 2048
     classes: Annotated[dict[str, ClassConfig], Meta(description="Service classes.", extra={"toml_only": True})] = {}
@@ -88,6 +97,17 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     )
     kv_dtype: Annotated[
         Literal["bf16", "f32", "u8"] | None, Meta(description="Type of cached keys and values; default: the engine's.")
+    ] = None
+    prefix_cache: Annotated[
+        bool,
+        Meta(description="Keep the KV of finished prompts and answers until its blocks are needed, and find it again."),
+    ] = True
+    swap_memory: Annotated[
+        SwapSize | None,
+        Meta(
+            description="Host memory for the KV of preempted sequences, such as 1GiB; 0: they are computed again; "
+            "default: the engine's choice, at most 256MiB."
+        ),
     ] = None
 
     # what a request may be

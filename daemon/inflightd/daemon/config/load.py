@@ -138,7 +138,9 @@ def _from_text(field: ConfigField, text: str | Sequence[str]) -> object:
 
 
 def _size(field: ConfigField, text: str) -> object:
-    return parse_size(text, field=field.name) if field.kind == "size" else text
+    if field.kind != "size":
+        return text
+    return 0 if text.strip() == "0" else parse_size(text, field=field.name)  # the field's range knows whether 0 is one
 
 
 def _convert(field: ConfigField, value: object, *, strict: bool, shown: str | None = None) -> object:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from inflightd.daemon.core.sequence import worst_case_blocks
 from inflightd.schedulers.api import Plan, Preemption, SequenceView, View, is_decoding, uncomputed_tokens
-from inflightd.schedulers.budget import class_priority
+from inflightd.schedulers.priorities import class_priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Drain:
 
 
 def _chunk_tokens(view: View, budget_tokens: int, sequence: SequenceView) -> int:
-    left_tokens = uncomputed_tokens(sequence)
+    left_tokens = uncomputed_tokens(sequence) - view.kv.cached_tokens(sequence)
     if left_tokens <= budget_tokens:
         return left_tokens
     return budget_tokens - budget_tokens % view.capabilities.chunk_unit_tokens

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from inflightd.daemon.core.channel import Channel, ChannelClosedError
-from inflightd.daemon.core.wire import Cancel, Command, KvUse, Submit, SwapDone, SwapPolicy
+from inflightd.daemon.core.preparation import BuildPolicy, Preparation
+from inflightd.daemon.core.snapshot import encode_snapshot, take_snapshot
+from inflightd.daemon.core.wire import (
+    Cancel,
+    Command,
+    KvUse,
+    SnapshotTaken,
+    Submit,
+    SwapDone,
+    SwapPolicy,
+    TakeSnapshot,
+)
 from inflightd.daemon.errors import SwapRefused
 
 if TYPE_CHECKING:
     from inflightd.daemon.clock import Clock
     from inflightd.daemon.core.loop import StepLoop
-    from inflightd.schedulers.api import Policy
 
 MAX_BACKLOG_BYTES = 4 * 1024 * 1024
 _MAX_IDLE_S = 60.0  # a policy may ask to be woken later than any poll can wait
 _USE_EVERY_NS = 1_000_000_000
 _CHECK_AFTER_S = 1.0  # of idleness: then it costs nobody anything
-
-BuildPolicy = Callable[[str, "dict[str, bool | int | float | str]"], "Policy"]
+_PREPARATION_LIMIT_NS = 10_000_000_000
+_PREPARATION_POLL_S = 0.002  # of an idle host
 
 
 class EngineHost:
@@ -33,6 +45,9 @@ class EngineHost:
         self._checked_steps = 0  # up to which the books have been checked
         self._used_ns = 0  # when the use of the pool was last told
         self._front_behind_ns = 0
+        self._commands: deque[Command] = deque()  # that came in and have not been handled
+        self._preparation: Preparation | None = None  # of the swap that is under way
+        self._pause_ns = 0  # that it has cost so far
 
     def run(self) -> None:
         """Until the socket ends.  Raises `ChannelClosedError` then, and `EngineError` if the engine is beyond use."""
@@ -48,7 +63,10 @@ class EngineHost:
         loop, channel = self._loop, self._channel
         while True:
             channel.read()
-            self._handle(channel.received())
+            self._commands += channel.received()
+            self._handle_all()
+            if self._preparation is not None:
+                self._go_on_with_swap(self._preparation)
             if channel.backlog_bytes > MAX_BACKLOG_BYTES:
                 # The front is behind: no step until it has caught up.
                 channel.flush()
@@ -86,40 +104,82 @@ class EngineHost:
         )
 
     def _overlap(self) -> None:
+        """While the engine computes: requests that have come in are taken in (their prompts are hashed), but only up to
+        the first command that may touch a running sequence."""
         self._channel.flush()
         self._channel.read()
+        commands = self._commands
+        commands += self._channel.received()
+        while commands and isinstance(command := commands[0], Submit):
+            commands.popleft()
+            self._loop.submit(command)
 
     def _has_step(self) -> bool:
         wake_ns = self._loop.wake_ns
         return self._loop.has_work and (wake_ns is None or self._clock.now_ns() >= wake_ns)
 
     def _idle_s(self) -> float | None:
+        if self._preparation is not None:
+            return _PREPARATION_POLL_S
         wake_ns = self._loop.wake_ns
         if wake_ns is None or not self._loop.has_work:
             return _CHECK_AFTER_S if self._checked_steps < self._loop.totals.steps else None
         return min(max(0.0, (wake_ns - self._clock.now_ns()) / 1e9), _MAX_IDLE_S)
 
-    def _handle(self, commands: list[Command]) -> None:
-        for command in commands:
+    def _handle_all(self) -> None:
+        while self._commands:
+            command = self._commands.popleft()
             if isinstance(command, Submit):
                 self._loop.submit(command)
             elif isinstance(command, Cancel):
                 self._loop.cancel(command)
+            elif isinstance(command, TakeSnapshot):
+                self._channel.send(self._snapshot(command.ticket))
             elif isinstance(command, SwapPolicy):
-                self._channel.send(self._swap(command))
+                self._begin_swap(command)
 
-    def _swap(self, command: SwapPolicy) -> SwapDone:
-        try:
-            policy = self._build_policy(command.name, command.options)
-        except SwapRefused as refused:
-            state = self._loop.state()
-            return SwapDone(
-                ticket=command.ticket,
-                name=state.policy,
-                previous=state.policy,
-                generation=state.generation,
-                step=state.steps,
-                error_rule=refused.rule,
-                error=refused.detail,
-            )
-        return self._loop.use_policy(command.ticket, policy, command.expected_generation)
+    # --- policy swaps: the policy is built beside the steps, then put in charge between two of them
+
+    def _snapshot(self, ticket: int) -> SnapshotTaken:
+        began_ns = self._clock.now_ns()
+        snapshot = encode_snapshot(take_snapshot(self._loop, began_ns))
+        return SnapshotTaken(ticket=ticket, snapshot=snapshot, taken_ns=self._clock.now_ns() - began_ns)
+
+    def _begin_swap(self, command: SwapPolicy) -> None:
+        began_ns = self._clock.now_ns()
+        if self._preparation is not None:
+            self._channel.send(self._refused(command.ticket, SwapRefused("busy", "another swap is under way")))
+            return
+        self._preparation = Preparation(self._build_policy, command, began_ns)
+        self._pause_ns = self._clock.now_ns() - began_ns
+
+    def _go_on_with_swap(self, preparation: Preparation) -> None:
+        now_ns = self._clock.now_ns()
+        command, outcome = preparation.command, preparation.outcome
+        if outcome is None:
+            if now_ns - preparation.began_ns < _PREPARATION_LIMIT_NS:
+                return
+            preparation.abandon()
+            limit_s = _PREPARATION_LIMIT_NS / 1e9
+            outcome = SwapRefused("stalled", f"the engine process could not build it within {limit_s:g} s")
+        else:
+            preparation.close()
+        self._preparation = None
+        if isinstance(outcome, SwapRefused):
+            self._channel.send(self._refused(command.ticket, outcome))
+            return
+        done = self._loop.use_policy(command.ticket, outcome, command.expected_generation)
+        pause_ns = self._pause_ns + self._clock.now_ns() - now_ns
+        self._channel.send(msgspec.structs.replace(done, pause_ns=pause_ns))
+
+    def _refused(self, ticket: int, refused: SwapRefused) -> SwapDone:
+        state = self._loop.state()
+        return SwapDone(
+            ticket=ticket,
+            name=state.policy,
+            previous=state.policy,
+            generation=state.generation,
+            step=state.steps,
+            error_rule=refused.rule,
+            error=refused.detail,
+        )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from inflightd.daemon.core.kv.manager import KvManager
 from inflightd.daemon.core.kv.view import KvPoolView
@@ -25,17 +26,20 @@ from inflightd.daemon.core.wire import (
     Thrashing,
     TokenDelta,
 )
-from inflightd.daemon.engines.api import StepBatch
+from inflightd.daemon.engines.api import MoveKind, StepBatch
 from inflightd.daemon.errors import CacheCorrupted
-from inflightd.schedulers.api import Capabilities, History, Limits, Policy, ServiceClass
+from inflightd.schedulers.api import Capabilities, History, Limits, Policy, Preemption, ServiceClass, is_decoding
 
 if TYPE_CHECKING:
     from inflightd.daemon.clock import Clock
     from inflightd.daemon.core.cost import LearnedCost
     from inflightd.daemon.core.kv.figures import KvFigures
     from inflightd.daemon.core.planning import CheckedPlan
+    from inflightd.daemon.core.stall import PlanGuard
     from inflightd.daemon.core.wire import StepRecord
     from inflightd.daemon.engines.api import StepEngine, StepResult
+
+_LEARN_EVERY: Final = 4  # plain decodes: there are thousands, and learning costs as much as decoding ten sequences
 
 
 class StepLoop:
@@ -51,22 +55,34 @@ class StepLoop:
         classes: Mapping[str, ServiceClass],
         generation: int = 0,
         capabilities: Capabilities | None = None,
+        prefix_cache: bool = True,
+        guard: PlanGuard | None = None,
     ) -> None:
-        kv = KvManager(engine.info.blocks_total, limits.block_size_tokens)
+        """prefix_cache: blocks are found again by their content.  Whether there is swapping is the engine's to say.
+
+        guard: limits the time that planning may take; None where time is virtual.
+        """
+        info = engine.info
+        kv = KvManager(
+            info.blocks_total,
+            limits.block_size_tokens,
+            host_blocks_total=info.host_blocks_total,
+            prefix_cache=prefix_cache,
+        )
         self._engine = engine
         self._clock = clock
         self.limits = limits
-        self.roster = Roster(kv, limits, frozenset(engine.info.eos_token_ids))
-        self.policies = PolicySlot(policy, generation)
+        self.roster = Roster(kv, limits, frozenset(info.eos_token_ids))
+        self.policies = PolicySlot(policy, generation, guard)
         self.totals = Totals()
         self.reasons: Mapping[str, str] = {}  # class -> why its waiting sequences wait, by the last plan
         self.wake_ns: int | None = None  # the last plan did nothing and asks to be asked again then
-        self.thrash = ThrashDetector()
+        self.thrash = ThrashDetector(info.blocks_total * limits.block_size_tokens)
         self._view = LoopView(
             limits=limits,
             classes=MappingProxyType(dict(classes)),
             kv=KvPoolView(kv),
-            capabilities=capabilities or Capabilities(),
+            capabilities=replace(capabilities or Capabilities(), swap=info.host_blocks_total > 0),
             waiting=MappingProxyType(self.roster.waiting),
             tenants=MappingProxyType(self.roster.tenants.tokens),
         )
@@ -75,8 +91,13 @@ class StepLoop:
     def has_work(self) -> bool:
         return bool(self.roster.live)
 
+    @property
+    def view(self) -> LoopView:
+        """What policies plan on, as of the last plan."""
+        return self._view
+
     def submit(self, submit: Submit) -> None:
-        """Take in a request, between steps.  Raises `EngineError` for the number of a live one."""
+        """Take in a request, between steps or while one is computed.  Raises `EngineError` for the number of a live one."""
         self.roster.submit(submit)
         self.wake_ns = None
 
@@ -105,10 +126,12 @@ class StepLoop:
         padding_context_tokens = max(row.past_tokens for row in step.rows) if plan.padding_tokens else 0
         step.context_tokens += plan.padding_tokens * padding_context_tokens
         decodes = len(plan.decode) + plan.padding_tokens
-        step.expected_ns = self.cost.step_ns(step.prefill_tokens, decodes, step.context_tokens)
-        batch = StepBatch(
-            self.totals.steps, step.rows, plan.padding_tokens, padding_context_tokens, self.roster.block_moves
-        )
+        step.expected_ns = self.cost.step_ns(step.prefill_tokens, decodes, step.context_tokens, step.attended_pairs)
+        moves = self.roster.block_moves
+        for kind, _, _ in moves:
+            step.swapped_out_blocks += kind is MoveKind.OUT
+            step.swapped_in_blocks += kind is MoveKind.IN
+        batch = StepBatch(self.totals.steps, step.rows, plan.padding_tokens, padding_context_tokens, moves)
         self._engine.start(batch)
         if overlap is not None:
             overlap()
@@ -141,11 +164,11 @@ class StepLoop:
         """With nobody here, all blocks are free and the books agree.  Raises `CacheCorrupted`.  O(blocks)."""
         kv = self.roster.kv
         kv.check_integrity()
-        if kv.tables:
-            raise CacheCorrupted(f"nobody is here, and blocks are held by {dict(kv.tables)}")
+        if kv.tables or kv.host.held:
+            raise CacheCorrupted(f"nobody is here, and blocks are held by {dict(kv.tables)} and {dict(kv.host.held)}")
 
     def kv_figures(self) -> KvFigures:
-        """How full the pool is, and how well.  O(running sequences and shared blocks)."""
+        """How full the pool is, and how well.  O(running sequences and, if any are shared, their blocks)."""
         return self.roster.kv.figures(self.roster.running)
 
     def report(self) -> Frame | None:
@@ -158,30 +181,40 @@ class StepLoop:
 
     def state(self) -> LoopState:
         """Where everything stands."""
-        roster, totals = self.roster, self.totals
-        return LoopState(
-            running=len(roster.running),
-            waiting=sum(map(len, roster.waiting.values())),
-            preempted=len(roster.preempted),
-            blocks_total=roster.kv.blocks_total,
-            blocks_free=roster.kv.free_blocks,
-            steps=totals.steps,
-            prefilled_tokens=totals.prefilled_tokens,
-            recomputed_tokens=totals.recomputed_tokens,
-            generated_tokens=totals.generated_tokens,
-            padding_tokens=totals.padding_tokens,
-            preemptions=roster.moves.preemptions,
-            finished=roster.moves.finished,
-            policy=self.policies.current.name,
-            generation=self.policies.generation,
-            cost_sure=self.cost.sure,
-            cost_error=self.cost.error,
-            thrashing=self.thrash.thrashing,
+        roster, totals, policies, cost = self.roster, self.totals, self.policies, self._view.cost
+        pool, host, moves = roster.kv.pool, roster.kv.host, roster.moves
+        return LoopState(  # by position: by name it takes microseconds
+            len(roster.running),
+            sum(map(len, roster.waiting.values())),
+            len(roster.preempted),
+            pool.blocks_total,
+            pool.free_blocks,
+            totals.steps,
+            totals.prefilled_tokens,
+            totals.recomputed_tokens,
+            totals.generated_tokens,
+            totals.padding_tokens,
+            moves.preemptions,
+            moves.finished,
+            policies.current.name,
+            policies.generation,
+            pool.cached_blocks,
+            host.blocks_total,
+            host.free_blocks,
+            len(host.held),
+            moves.swap_outs,
+            moves.started_prompt_tokens,
+            moves.cached_prompt_tokens,
+            moves.resumed_cached_tokens,
+            cost.sure,
+            cost.error,
+            self.thrash.thrashing,
         )
 
     def _plan(self) -> tuple[CheckedPlan, list[PolicyFault]]:
         view, totals, roster = self._view, self.totals, self.roster
         view.running, view.preempted = tuple(roster.running), tuple(roster.preempted)
+        view.decoding, view.growing = roster.decoding.sequences, roster.decoding.at_edge()
         view.step = totals.steps + 1
         view.now_ns = self._clock.now_ns()
         view.history = History(
@@ -201,25 +234,20 @@ class StepLoop:
         roster = self.roster
         for sequence, kind in plan.preempt:
             roster.preempt(sequence, kind)
-        block_size_tokens = self.limits.block_size_tokens
-        for sequence in plan.decode:  # the hot loop: one turn per decoding sequence and step
-            computed_tokens = sequence.computed_tokens
-            if computed_tokens % block_size_tokens == 0:
-                roster.grow(sequence, 1)
-            row = sequence.row
-            row.token_ids = sequence.token_ids[-1:]
-            row.past_tokens = computed_tokens
-            if row.draws:
-                row.draws[0].position = sequence.generated_tokens
-            else:  # resumed, with a last chunk that stopped one token short
-                row.draws = sequence.draws()
-        step.rows = [sequence.row for sequence in plan.decode]
-        step.context_tokens = sum([row.past_tokens for row in step.rows])
+            step.swap_outs += kind is Preemption.SWAP
+        joining = [sequence for sequence, _ in plan.prefill if sequence.state is not State.RUNNING]
+        if joining:
+            cached_before_tokens = roster.moves.cached_prompt_tokens
+            roster.admit(joining, step.start_ns)
+            step.admitted = len(joining)
+            step.cached_tokens = roster.moves.cached_prompt_tokens - cached_before_tokens
+        for sequence in plan.growing:
+            roster.grow(sequence, 1)
+            roster.charge(sequence)
+        step.rows, step.context_tokens = roster.decoding.batch(plan.decode)  # the rows are as the last step left them
         for sequence, tokens in plan.prefill:
-            if sequence.state is not State.RUNNING:
-                roster.admit(sequence, step.start_ns)
-                step.admitted += 1
             self._reserve_prefill(step, sequence, tokens)
+        step.waiting_by_reason = self._waiting_by_reason(plan)
         if step.rows:
             self.totals.steps += 1
         step.scheduled_ns = self._clock.now_ns()
@@ -236,30 +264,54 @@ class StepLoop:
         step.rows.append(row)
         step.context_tokens += computed_tokens
         step.prefill_tokens += tokens
+        step.attended_pairs += tokens * computed_tokens + tokens * tokens // 2
         step.recomputed_tokens += max(0, min(end_tokens, sequence.recompute_until_tokens) - computed_tokens)
+
+    def _waiting_by_reason(self, plan: CheckedPlan) -> dict[str, int]:
+        """How many wait for what, now that the plan's own have left the queues; who is preempted counts with its class.
+
+        O(classes + preempted + those passed over).
+        """
+        roster = self.roster
+        waiting = {name: len(queue) for name, queue in roster.waiting.items()}
+        for sequence in roster.preempted:
+            waiting[sequence.service_class] = waiting.get(sequence.service_class, 0) + 1
+        counts: dict[str, int] = {}
+        for number, its_reason in plan.passed_over.items():
+            passed = roster.live.get(number)
+            if passed is not None and passed.state is not State.RUNNING:
+                counts[its_reason] = counts.get(its_reason, 0) + 1
+                waiting[passed.service_class] -= 1
+        for name, others in waiting.items():
+            if others and (reason := plan.reasons.get(name)):
+                counts[reason] = counts.get(reason, 0) + others
+        return counts
 
     def _apply(self, step: StepInHand, result: StepResult) -> Frame:
         roster, now_ns = self.roster, self._clock.now_ns()
         roster.block_moves = []
-        samples = self._samples(step)
+        samples = self._samples(step, now_ns)
+        each_token = [[token_id] for token_id in result.token_ids]  # of the delta now, of the row in the next step
         if result.logprobs is None:
             deltas = [
-                TokenDelta(sample.request, sample.sample, [token_id])
-                for sample, token_id in zip(samples, result.token_ids, strict=True)
+                TokenDelta(sample.request, sample.sample, token_ids)
+                for sample, token_ids in zip(samples, each_token, strict=True)
             ]
         else:
             deltas = [
-                TokenDelta(sample.request, sample.sample, [token_id], None if logprob is None else [logprob])
-                for sample, token_id, logprob in zip(samples, result.token_ids, result.logprobs, strict=True)
+                TokenDelta(sample.request, sample.sample, token_ids, None if logprob is None else [logprob])
+                for sample, token_ids, logprob in zip(samples, each_token, result.logprobs, strict=True)
             ]
-        for sample, token_id in zip(samples, result.token_ids, strict=True):  # hot, as in _reserve
+        for sample, token_ids in zip(samples, each_token, strict=True):  # the hot loop: a turn per token
+            token_id = token_ids[0]
             sample.token_ids.append(token_id)
-            sample.total_tokens += 1
-            sample.generated_tokens = generated_tokens = sample.generated_tokens + 1
             sample.sampling.observe(token_id)
+            sample.computed_tokens = computed_tokens = sample.total_tokens
+            sample.total_tokens = computed_tokens + 1
+            sample.generated_tokens = generated_tokens = sample.generated_tokens + 1
             sample.last_token_ns = now_ns
-            if generated_tokens == 1:
-                sample.first_token_ns = now_ns
+            row = sample.row
+            row.token_ids, row.past_tokens, row.draws[0].position = token_ids, computed_tokens, generated_tokens
             # An end token counts as the answer's last even where the limit is met with it.
             if token_id in sample.stop_token_ids and generated_tokens > sample.sampling.params.min_tokens:
                 roster.finish(sample, FinishReason.STOP, token_id)
@@ -271,8 +323,10 @@ class StepLoop:
         totals.generated_tokens += len(samples)
         totals.padding_tokens += plan.padding_tokens
         finished, roster.ended = roster.ended, []
+        started, roster.started = roster.started, []
         state = self.state()
-        return Frame(step=step.record(result, now_ns, state), tokens=deltas, finished=finished, state=state)
+        record = step.record(result, now_ns, state)
+        return Frame(step=record, started=started, tokens=deltas, finished=finished, state=state)
 
     def _learn(self, step: StepInHand, record: StepRecord | None, events: list[PolicyFault | Thrashing]) -> None:
         """What the next plans know of this step."""
@@ -280,14 +334,18 @@ class StepLoop:
         blocks_moved = record.swapped_out_blocks + record.swapped_in_blocks
         if blocks_moved:
             self.cost.observe_swap(blocks_moved, record.moves_ns)
-        self.cost.observe(
-            record.prefill_tokens,
-            record.decode_sequences + record.padding_tokens,
-            record.context_tokens,
-            record.end_ns - record.start_ns - record.moves_ns,
-            step.expected_ns,
-        )
-        if self.thrash.observe(step.prefill_tokens, step.recomputed_tokens):
+        if record.prefill_tokens or record.step % _LEARN_EVERY == 0 or not self.cost.sure:
+            self.cost.observe(
+                record.prefill_tokens,
+                record.decode_sequences + record.padding_tokens,
+                record.context_tokens,
+                record.end_ns - record.start_ns - record.moves_ns,
+                step.expected_ns,
+                step.attended_pairs,
+            )
+        dropped = len(step.plan.preempt) - step.swap_outs
+        idle = not self.roster.live
+        if self.thrash.observe(step.prefill_tokens, step.recomputed_tokens, dropped, idle=idle):
             events.append(
                 Thrashing(
                     thrashing=self.thrash.thrashing,
@@ -296,14 +354,28 @@ class StepLoop:
                 )
             )
 
-    def _samples(self, step: StepInHand) -> list[Sequence]:
+    def _samples(self, step: StepInHand, now_ns: int) -> list[Sequence]:
         """Whose tokens the step computed, now that it has; those that get a new one, in the order of the draws."""
-        decode = step.plan.decode
-        for sequence in decode:
-            sequence.computed_tokens += 1
-        samples = decode.copy()
+        roster, decode, prefix = self.roster, step.plan.decode, self.roster.kv.prefix
+        roster.decoding.advance(decode)
+        if prefix.enabled:
+            block_size_tokens = self.limits.block_size_tokens
+            full = roster.decoding.at_edge() if decode is self._view.decoding else decode
+            for sequence in full:
+                if sequence.total_tokens % block_size_tokens == 0:
+                    prefix.fill(sequence.number, sequence.row.block_table, sequence.total_tokens, sequence.token_ids)
+        samples = list(decode)
         for (sequence, tokens), row in zip(step.plan.prefill, step.rows[len(decode) :], strict=True):
+            roster.decoding.leave(sequence)  # a policy may feed it its one token as a prompt
             sequence.computed_tokens += tokens
+            prefix.fill(sequence.number, row.block_table, sequence.computed_tokens, sequence.token_ids)
             if row.draws:
-                samples += self.roster.fork(sequence, row) if sequence.forks_to_come else (sequence,)
+                if not sequence.generated_tokens:
+                    sequence.first_token_ns = now_ns
+                new = roster.fork(sequence, row) if sequence.forks_to_come else [sequence]
+                for sample in new:
+                    roster.decoding.join(sample)
+                samples += new
+            elif is_decoding(sequence):
+                roster.begin_decode(sequence)  # resumed, with a last chunk that stopped one token short
         return samples

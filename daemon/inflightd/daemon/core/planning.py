@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from inflightd.daemon.core.sequence import State
 from inflightd.daemon.core.wire import sendable
 from inflightd.daemon.errors import PlanError
-from inflightd.schedulers.api import ALL, Plan, Preemption, SequenceView
+from inflightd.schedulers.api import ALL, Plan, Preemption, SequenceView, is_decoding
 
 if TYPE_CHECKING:
     from inflightd.daemon.core.sequence import Sequence
@@ -21,7 +21,8 @@ class CheckedPlan:
     """A plan that can be carried out as it stands."""
 
     prefill: list[tuple[Sequence, int]]
-    decode: list[Sequence]
+    decode: Collection[Sequence]
+    growing: Collection[Sequence]  # of those that decode: they stand at a block's edge and take a block
     preempt: list[tuple[Sequence, Preemption]]
     padding_tokens: int
     reasons: dict[str, str]
@@ -58,7 +59,7 @@ class PlanChecker:
             if sequence.number in taken:
                 self._fail("duplicate", sequence, "named twice in the plan")
             taken.add(sequence.number)
-        decode = self._check_decodes(plan, taken)
+        decode, growing = self._check_decodes(plan, taken)
         budget_tokens = self._view.limits.max_num_tokens - len(decode)
         for sequence, tokens in prefill:
             self._check_prefill(sequence, tokens)
@@ -73,8 +74,10 @@ class PlanChecker:
             self._fail("budget", None, f"{limit - budget_tokens} tokens planned, max_num_tokens is {limit}")
         self._check_slots(prefill, preempt)
         reasons = self._check_reasons(plan.reasons)
-        passed_over = {number: sendable(reason) for number, reason in plan.passed_over.items()}
-        checked = CheckedPlan(prefill, decode, preempt, plan.padding_tokens, reasons, passed_over, plan.wake_ns)
+        passed_over = self._check_passed_over(plan.passed_over)
+        checked = CheckedPlan(
+            prefill, decode, growing, preempt, plan.padding_tokens, reasons, passed_over, plan.wake_ns
+        )
         self._check_progress(checked)
         return checked
 
@@ -85,21 +88,34 @@ class PlanChecker:
             sequence = self._member(named)
             if sequence.number in seen:
                 self._fail("duplicate", sequence, "preempted twice")
-            if sequence.state is not State.RUNNING:
-                self._fail("preempt", sequence, f"is {sequence.state.value}, only a running one can be preempted")
-            if kind is not Preemption.RECOMPUTE and not self._view.capabilities.swap:
-                self._fail("preempt", sequence, f"the engine cannot preempt by {kind}")
+            self._check_preemption(sequence, kind)
             seen.add(sequence.number)
-            self._ledger.give_back(sequence)
+            self._ledger.give_back(sequence, kind)
             preempt.append((sequence, kind))
         return preempt
 
-    def _check_decodes(self, plan: Plan, taken: set[int]) -> list[Sequence]:
-        block_size_tokens = self._view.limits.block_size_tokens
+    def _check_preemption(self, sequence: Sequence, kind: Preemption) -> None:
+        if kind is Preemption.SWAP:
+            if sequence.state is not State.RUNNING:
+                self._fail("preempt", sequence, f"is {sequence.state.value}, only a running one can be swapped out")
+            if not self._view.capabilities.swap:
+                self._fail("preempt", sequence, "the engine cannot swap")
+            if not self._ledger.can_swap(sequence):
+                self._fail("preempt", sequence, "host memory has no room for its blocks")
+        elif kind is not Preemption.RECOMPUTE:
+            self._fail("preempt", sequence, f"{kind!r} is no kind of preemption")
+        elif sequence.state not in (State.RUNNING, State.SWAPPED):
+            self._fail("preempt", sequence, f"is {sequence.state.value}, it has no blocks to lose")
+
+    def _check_decodes(self, plan: Plan, taken: set[int]) -> tuple[Collection[Sequence], Collection[Sequence]]:
+        """Who decodes, and who of them takes a block."""
+        decode: Collection[Sequence]
+        growing: Collection[Sequence]
         if plan.decode is ALL:
-            decode = [s for s in self._running if s.total_tokens - s.computed_tokens == 1 and s.generated_tokens]
-            if taken:
+            decode, growing = self._view.decoding, self._view.growing
+            if any(is_decoding(self._live[number]) for number in taken):
                 decode = [sequence for sequence in decode if sequence.number not in taken]
+                growing = [sequence for sequence in growing if sequence.number not in taken]
         else:
             decode = [self._member(named) for named in cast("list[SequenceView]", plan.decode)]
             for sequence in decode:
@@ -110,14 +126,18 @@ class PlanChecker:
                     self._fail("decode", sequence, "has no token to decode from")
                 if sequence.total_tokens - sequence.computed_tokens != 1:
                     self._fail("decode", sequence, "has more than one token to compute")
-        # Elsewhere the token goes into a block that the sequence has to itself: forks copy at once.
-        for sequence in [sequence for sequence in decode if sequence.computed_tokens % block_size_tokens == 0]:
+            block_size_tokens = self._view.limits.block_size_tokens
+            growing = [sequence for sequence in decode if sequence.computed_tokens % block_size_tokens == 0]
+        # The tokens of the others go into blocks that these have to themselves: forks copy at once.
+        for sequence in growing:
             if not self._ledger.take(sequence, 1):
                 self._fail("blocks", sequence, "no free block for its next token")
-        return decode
+        return decode, growing
 
     def _check_prefill(self, sequence: Sequence, tokens: int) -> None:
         left = sequence.total_tokens - sequence.computed_tokens
+        if sequence.state is not State.RUNNING:
+            left -= self._view.kv.cached_tokens(sequence)
         if type(tokens) is not int or not 1 <= tokens <= left:
             self._fail("tokens", sequence, f"{tokens!r} tokens planned, {left} are left to compute")
         unit = self._view.capabilities.chunk_unit_tokens
@@ -146,6 +166,19 @@ class PlanChecker:
             if not (isinstance(name, str) and isinstance(reason, str)):
                 self._fail("reasons", None, f"{name!r}: {reason!r} are not both text")
             checked[sendable(name)] = sendable(reason)
+        return checked
+
+    def _check_passed_over(self, passed_over: Mapping[int, str]) -> dict[int, str]:
+        if not isinstance(passed_over, Mapping):
+            self._fail("reasons", None, f"a {type(passed_over).__name__}, not a mapping")
+        checked: dict[int, str] = {}
+        texts: dict[str, str] = {}  # few reasons for many
+        for number, reason in passed_over.items():
+            if not (type(number) is int and isinstance(reason, str)):
+                self._fail("reasons", None, f"{number!r}: {reason!r} are not a sequence's number and a text")
+            if reason not in texts:
+                texts[reason] = sendable(reason)
+            checked[number] = texts[reason]
         return checked
 
     def _check_progress(self, checked: CheckedPlan) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from inflightd.daemon.core.drain import Drain, DrainOptions
 from inflightd.daemon.core.planning import CheckedPlan, PlanChecker
+from inflightd.daemon.core.stall import PlanGuard, PlanStalled
 from inflightd.daemon.core.wire import PolicyFault, sendable
 from inflightd.daemon.errors import PlanError
 
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
 class PolicySlot:
     """Replacing the policy is one assignment between two steps: what it remembers is the loop's, so nothing moves."""
 
-    def __init__(self, policy: Policy, generation: int = 0) -> None:
+    def __init__(self, policy: Policy, generation: int = 0, guard: PlanGuard | None = None) -> None:
+        """guard: limits the time a plan takes; None where time is virtual."""
         self.current = policy
         self.generation = generation
+        self._guard = guard
         self._previous: Policy | None = None
 
     def use(self, policy: Policy) -> Policy:
@@ -36,10 +39,20 @@ class PolicySlot:
         faults: list[PolicyFault] = []
         while True:
             policy = self.current
+            guard = None if isinstance(policy, Drain) else self._guard
             try:
-                return PlanChecker(policy.name, view, live).check(policy.plan(view)), faults
+                checker = PlanChecker(policy.name, view, live)
+                if guard is None:
+                    return checker.check(policy.plan(view)), faults
+                guard.arm()  # raises in the calls of the next line at most, never in this frame
+                checked = checker.check(policy.plan(view))
+                if guard.disarm():
+                    raise PlanStalled
+                return checked, faults
             except BaseException as error:  # a plugin may raise anything, SystemExit too; none of it may stop the loop
-                if isinstance(policy, Drain) or isinstance(error, KeyboardInterrupt):
+                if guard is not None:
+                    guard.disarm()
+                elif isinstance(policy, Drain) or isinstance(error, KeyboardInterrupt):
                     raise
                 self._fall_back()
                 faults.append(
@@ -48,8 +61,8 @@ class PolicySlot:
                         replaced_by=self.current.name,
                         generation=self.generation,
                         step=view.step,
-                        rule=error.rule if isinstance(error, PlanError) else "raised",
-                        detail=_described(error),
+                        rule=_rule(error),
+                        detail=_described(error, guard),
                     )
                 )
 
@@ -58,9 +71,21 @@ class PolicySlot:
         self.generation += 1
 
 
-def _described(error: BaseException) -> str:
+def _rule(error: BaseException) -> str:
+    if isinstance(error, PlanError):
+        return error.rule
+    return "stalled" if isinstance(error, PlanStalled) else "raised"
+
+
+def _described(error: BaseException, guard: PlanGuard | None) -> str:
+    if isinstance(error, PlanStalled) and guard is not None:
+        return f"no plan within {guard.limit_ns / 1e6:g} ms"
     try:
-        text = str(error)
-    except Exception as unspeakable:  # the plugin's own __str__
+        if guard is not None:
+            guard.arm()
+        text = str(error)  # the plugin's own __str__
+    except BaseException as unspeakable:
         text = f"its text cannot be had ({type(unspeakable).__name__})"
+    if guard is not None:
+        guard.disarm()
     return sendable(text if isinstance(error, PlanError) else f"{type(error).__name__}: {text}")

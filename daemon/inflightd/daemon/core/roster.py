@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from bisect import insort
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from inflightd.daemon.core.decoding import Decoding
 from inflightd.daemon.core.kv.manager import Copies, KvManager
 from inflightd.daemon.core.sampling.state import SamplingState
 from inflightd.daemon.core.sequence import Sequence, State, worst_case_blocks
 from inflightd.daemon.core.tenants import TenantCounters
 from inflightd.daemon.core.view import OutputLengths
 from inflightd.daemon.core.waiting import WaitingQueue
-from inflightd.daemon.core.wire import Finished, FinishReason, Submit
+from inflightd.daemon.core.wire import Finished, FinishReason, Started, Submit
 from inflightd.daemon.engines.api import BlockMove, MoveKind
 from inflightd.daemon.errors import EngineError
-from inflightd.schedulers.api import Limits, Preemption
+from inflightd.schedulers.api import Limits, Preemption, is_decoding
 
 if TYPE_CHECKING:
     from inflightd.daemon.engines.api import Row
@@ -26,7 +29,11 @@ class Moves:
 
     admitted: int = 0
     preemptions: int = 0
+    swap_outs: int = 0  # of the preemptions
     finished: int = 0
+    started_prompt_tokens: int = 0  # of sequences that started for the first time
+    cached_prompt_tokens: int = 0  # of these: found in the prefix cache
+    resumed_cached_tokens: int = 0  # found by sequences that had been dropped
 
 
 class Roster:
@@ -43,12 +50,14 @@ class Roster:
         self.live: dict[int, Sequence] = {}
         self.requests: dict[int, dict[int, Sequence]] = {}
         self.running: list[Sequence] = []
+        self.decoding = Decoding(limits.block_size_tokens)  # of the running
         self.preempted: list[Sequence] = []
         self.waiting: dict[str, WaitingQueue] = {}
         self.tenants = TenantCounters()
         self.outputs = OutputLengths()
         self.block_moves: list[BlockMove] = []
         self.ended: list[Finished] = []  # terminal records that no frame has carried yet
+        self.started: list[Started] = []  # the same for those that started to run
         self.moves = Moves()
         self._limits = limits
         self._eos_token_ids = eos_token_ids
@@ -72,12 +81,13 @@ class Roster:
             for sample in range(params.n):
                 self._end_sample(sequence, sample, FinishReason.ERROR, error=problem)
             return
+        self.kv.prefix.enter(sequence.number, sequence.tenant, sequence.token_ids)
         self.tenants.enter(sequence.tenant)
         self.live[sequence.number] = sequence
         self.requests[submit.number] = {0: sequence}
         queue = self.waiting.get(submit.service_class)
         if queue is None:
-            queue = self.waiting[submit.service_class] = WaitingQueue(self.tenants.tokens)
+            queue = self.waiting[submit.service_class] = WaitingQueue(self.tenants)
         queue.add(sequence)
 
     def cancel(self, request: int, sample: int | None, reason: str) -> None:
@@ -90,20 +100,28 @@ class Roster:
                 self.requests[request] = {sequence.sample: sequence}
                 self._end_sample(sequence, sample, reason)
 
-    def admit(self, sequence: Sequence, now_ns: int) -> None:
-        """A waiting or preempted sequence starts to run."""
-        if sequence.state is State.WAITING:
-            self._leave_queue(sequence)
-            queue = self.waiting.get(sequence.service_class)
-            if queue is not None and (head := queue.head()).number < sequence.number:
-                head.overtaken += 1
-            self.tenants.serve(sequence.tenant, sequence.prompt_tokens)
-            sequence.scheduled_ns = now_ns
-            self.moves.admitted += 1
-        else:
-            self.preempted.remove(sequence)
-        sequence.move(State.RUNNING)
-        self.running.append(sequence)
+    def admit(self, sequences: Collection[Sequence], now_ns: int) -> None:
+        """Waiting and preempted sequences start to run, with what they find in the cache or left in host memory.
+
+        All of them claim what they find before any block is taken: none of it may be evicted.
+        """
+        for sequence in sequences:
+            state = sequence.state
+            if state is State.WAITING:
+                self._start(sequence, now_ns)
+            else:
+                self.preempted.remove(sequence)
+            if state is State.PREEMPTED:
+                sequence.computed_tokens = self.kv.claim(sequence.number, sequence.total_tokens)
+                self.moves.resumed_cached_tokens += sequence.computed_tokens
+            sequence.move(State.RUNNING)
+            self.running.append(sequence)
+        for sequence in sequences:
+            if sequence.number in self.kv.host.held:
+                copies = self.kv.swap_in(sequence.number)
+                if copies is None:
+                    raise RuntimeError(f"{sequence!r} does not fit although the plan was checked")
+                self._move(MoveKind.IN, copies)
 
     def grow(self, sequence: Sequence, tokens: int) -> None:
         """Blocks for `tokens` more; a checked plan always fits."""
@@ -112,22 +130,40 @@ class Roster:
         copies = self.kv.grow(sequence.number, sequence.computed_tokens, tokens, forks)
         if copies is None:
             raise RuntimeError(f"{sequence!r} cannot grow by {tokens} tokens although the plan was checked")
-        self._copy(copies)
+        self._move(MoveKind.COPY, copies)
         sequence.row.block_table = self.kv.table(sequence.number).blocks
 
+    def charge(self, sequence: Sequence) -> None:
+        """What it was given since the last time counts as served to its tenant; called once per block."""
+        self.tenants.give(sequence.tenant, sequence.generated_tokens - sequence.charged_tokens)
+        sequence.charged_tokens = sequence.generated_tokens
+
+    def begin_decode(self, sequence: Sequence) -> None:
+        """A running sequence has one token left to compute, and not because the last step gave it."""
+        sequence.prepare_decode()
+        self.decoding.join(sequence)
+
     def preempt(self, sequence: Sequence, kind: Preemption) -> None:
-        """Its tokens so far become its prompt: what was delivered stays delivered, the blocks are free at once."""
-        if kind is not Preemption.RECOMPUTE:
-            raise RuntimeError(f"preemption by {kind} was planned and passed the check")
-        sequence.move(State.PREEMPTED)
-        self.running.remove(sequence)
-        self.kv.free(sequence.number)
-        sequence.recompute_until_tokens = max(sequence.recompute_until_tokens, sequence.computed_tokens)
-        sequence.computed_tokens = 0
+        """Its tokens so far become its prompt: what was delivered stays delivered, the blocks are free at once.
+
+        SWAP: they go to host memory, and come back where it left off.  A swapped-out one loses its copy by RECOMPUTE.
+        """
         sequence.preemptions += 1
         self.moves.preemptions += 1
-        self.preempted.append(sequence)
-        self.preempted.sort(key=lambda preempted: (preempted.arrival_ns, preempted.number))
+        if sequence.state is State.RUNNING:
+            self.running.remove(sequence)
+            self.decoding.leave(sequence)
+            insort(self.preempted, sequence, key=lambda preempted: (preempted.arrival_ns, preempted.number))
+        if kind is Preemption.SWAP:
+            sequence.move(State.SWAPPED)
+            self._move(MoveKind.OUT, self.kv.swap_out(sequence.number, sequence.computed_tokens))
+            self.moves.swap_outs += 1
+            return
+        sequence.move(State.PREEMPTED)
+        self.kv.free(sequence.number)
+        self.kv.host.release(sequence.number)
+        sequence.recompute_until_tokens = max(sequence.recompute_until_tokens, sequence.computed_tokens)
+        sequence.computed_tokens = 0
 
     def fork(self, parent: Sequence, row: Row) -> list[Sequence]:
         """The samples of a request whose prompt has just been computed, in the order of the row's draws.
@@ -136,7 +172,8 @@ class Roster:
         into a shared block.
         """
         children = [parent.fork(self._new_number(), draw.state) for draw in row.draws[1:]]
-        self._copy(self.kv.fork(parent.number, [child.number for child in children], parent.computed_tokens))
+        copies = self.kv.fork(parent.number, [child.number for child in children], parent.computed_tokens)
+        self._move(MoveKind.COPY, copies)
         for child, draw in zip(children, row.draws[1:], strict=True):
             child.row.block_table = self.kv.table(child.number).blocks
             child.row.draws = (draw,)
@@ -155,17 +192,18 @@ class Roster:
         sequence.move(State.FINISHED)
         if state is State.RUNNING:
             self.running.remove(sequence)
-            self.kv.free(sequence.number)
+            self.decoding.leave(sequence)
         elif state is State.WAITING:
             self._leave_queue(sequence)
         else:
             self.preempted.remove(sequence)
+        self.kv.leave(sequence.number)
         del self.live[sequence.number]
         siblings = self.requests[sequence.request]
         del siblings[sequence.sample]
         if not siblings:
             del self.requests[sequence.request]
-        self.tenants.leave(sequence.tenant, sequence.generated_tokens)
+        self.tenants.leave(sequence.tenant, sequence.generated_tokens - sequence.charged_tokens)
         if reason in (FinishReason.STOP, FinishReason.LENGTH, FinishReason.STOP_STRING):
             self.outputs.add(sequence.generated_tokens)
         for sample in sequence.samples:  # those that were never split off end too
@@ -177,6 +215,10 @@ class Roster:
         places: dict[int, State] = {}
         for sequence in self.running:
             places[sequence.number] = State.RUNNING
+            if is_decoding(sequence):
+                row = sequence.row
+                assert (row.token_ids, row.past_tokens) == (sequence.token_ids[-1:], sequence.computed_tokens), sequence
+                assert [draw.position for draw in row.draws] == [sequence.generated_tokens], sequence
             assert self.kv.table(sequence.number).blocks is sequence.row.block_table, sequence
         for sequence in self.preempted:
             places[sequence.number] = sequence.state
@@ -185,6 +227,7 @@ class Roster:
             assert len(queue), name
             places |= {sequence.number: State.WAITING for sequence in queue.by_arrival()}
         assert {number: sequence.state for number, sequence in self.live.items()} == places
+        self.decoding.check_integrity([sequence for sequence in self.running if is_decoding(sequence)])
         by_request = {s.number for samples in self.requests.values() for s in samples.values()}
         assert by_request == set(self.live)
         for sequence in self.live.values():
@@ -193,9 +236,26 @@ class Roster:
             )
             assert 0 <= sequence.computed_tokens < sequence.total_tokens, sequence
         assert set(self.kv.tables) == {sequence.number for sequence in self.running}
+        assert set(self.kv.host.held) == {s.number for s in self.preempted if s.state is State.SWAPPED}
+        if self.kv.prefix.enabled:
+            assert set(self.kv.prefix.texts) == set(self.live)
 
-    def _copy(self, copies: Copies) -> None:
-        self.block_moves += [(MoveKind.COPY, source, destination) for source, destination in copies]
+    def _start(self, sequence: Sequence, now_ns: int) -> None:
+        self._leave_queue(sequence)
+        queue = self.waiting.get(sequence.service_class)
+        if queue is not None and (head := queue.head()).number < sequence.number:
+            head.overtaken += 1
+        self.tenants.serve(sequence.tenant, sequence.prompt_tokens)
+        sequence.scheduled_ns = now_ns
+        sequence.computed_tokens = sequence.cached_tokens = self.kv.claim(sequence.number, sequence.total_tokens)
+        self.moves.admitted += 1
+        self.moves.started_prompt_tokens += sequence.prompt_tokens
+        self.moves.cached_prompt_tokens += sequence.cached_tokens
+        self.started.append(Started(sequence.request, now_ns, sequence.cached_tokens))
+
+    def _move(self, kind: MoveKind, copies: Copies) -> None:
+        if copies:
+            self.block_moves += [(kind, source, destination) for source, destination in copies]
 
     def _leave_queue(self, sequence: Sequence) -> None:
         queue = self.waiting[sequence.service_class]

@@ -47,8 +47,10 @@ class Sequence:
 
     __slots__ = (
         "_kv",
+        "_tables",
         "arrival_ns",
         "cached_tokens",
+        "charged_tokens",
         "computed_tokens",
         "deadline_ns",
         "first_token_ns",
@@ -80,6 +82,7 @@ class Sequence:
     ) -> None:
         params = submit.sampling
         self._kv = kv
+        self._tables = kv.tables
         self.number = number
         self.request = submit.number  # the front's number, shared by the samples of a request
         self.sample = sampling.sample
@@ -98,6 +101,7 @@ class Sequence:
         self.generated_tokens = 0
         self.computed_tokens = 0
         self.cached_tokens = 0
+        self.charged_tokens = 0  # of the generated ones, to the tenant
         self.recompute_until_tokens = 0  # tokens below this were computed once already
         self.preemptions = 0
         self.overtaken = 0
@@ -115,7 +119,8 @@ class Sequence:
 
     @property
     def held_blocks(self) -> int:
-        return self._kv.held_blocks(self.number)
+        table = self._tables.get(self.number)  # (a policy may ask this of everybody in every step)
+        return 0 if table is None else len(table.blocks) + len(table.fork_blocks)
 
     @property
     def exclusive_blocks(self) -> int:
@@ -129,6 +134,14 @@ class Sequence:
         """The tokens to sample when this sequence's known tokens have been computed: one, or one for each sample."""
         first = Draw(self.sampling, self.generated_tokens)
         return [first, *(Draw(self.sampling.fork(sample), 0) for sample in self.samples[1:])]
+
+    def prepare_decode(self) -> None:
+        """Make the row that of a decode, which mostly the step before has done."""
+        self.row.token_ids, self.row.past_tokens, self.row.draws = (
+            self.token_ids[-1:],
+            self.computed_tokens,
+            self.draws(),
+        )
 
     def drop_sample(self, sample: int) -> None:
         """One of several samples is not wanted any more, before they split; the others' tokens stay what they were."""

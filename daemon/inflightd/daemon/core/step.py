@@ -35,8 +35,9 @@ class StepInHand:
     recomputed_tokens: int = 0
     context_tokens: int = 0
     prefill_tokens: int = 0
+    attended_pairs: int = 0  # (token of a prompt chunk, token before it), for the cost model
     cached_tokens: int = 0
-    swap_outs: int = 0
+    swap_outs: int = 0  # preemptions by swap
     swapped_out_blocks: int = 0
     swapped_in_blocks: int = 0
     waiting_by_reason: dict[str, int] = field(default_factory=dict)
@@ -45,31 +46,31 @@ class StepInHand:
     def record(self, result: StepResult, end_ns: int, state: LoopState) -> StepRecord:
         """What the step was, once it has been applied and `state` is what it left."""
         plan = self.plan
-        return StepRecord(
-            step=state.steps,
-            generation=state.generation,
-            start_ns=self.start_ns,
-            end_ns=end_ns,
-            schedule_ns=self.scheduled_ns - self.start_ns,
-            forward_ns=result.forward_ns,
-            sample_ns=result.sample_ns,
-            moves_ns=result.moves_ns,
-            prefill_tokens=self.prefill_tokens,
-            decode_sequences=len(plan.decode),
-            padding_tokens=plan.padding_tokens,
-            context_tokens=self.context_tokens,
-            running=state.running,
-            waiting=state.waiting,
-            preempted=state.preempted,
-            blocks_free=state.blocks_free,
-            preemptions_recompute=len(plan.preempt) - self.swap_outs,
-            preemptions_swap=self.swap_outs,
-            swapped_out_blocks=self.swapped_out_blocks,
-            swapped_in_blocks=self.swapped_in_blocks,
-            recomputed_tokens=self.recomputed_tokens,
-            cached_tokens=self.cached_tokens,
-            admitted=self.admitted,
-            reasons=plan.reasons,
-            waiting_by_reason=self.waiting_by_reason,
-            expected_ns=self.expected_ns,
+        return StepRecord(  # by position: by name it takes microseconds
+            state.steps,
+            state.generation,
+            self.start_ns,
+            end_ns,
+            self.scheduled_ns - self.start_ns,
+            result.forward_ns,
+            result.sample_ns,
+            result.moves_ns,
+            self.prefill_tokens,
+            len(plan.decode),
+            plan.padding_tokens,
+            self.context_tokens,
+            state.running,
+            state.waiting,
+            state.preempted,
+            state.blocks_free,
+            len(plan.preempt) - self.swap_outs,
+            self.swap_outs,
+            self.swapped_out_blocks,
+            self.swapped_in_blocks,
+            self.recomputed_tokens,
+            self.cached_tokens,
+            self.admitted,
+            plan.reasons,
+            self.waiting_by_reason,
+            self.expected_ns,
         )

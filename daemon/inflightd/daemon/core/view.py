@@ -37,8 +37,8 @@ class OutputLengths:
 
 @dataclass(slots=True)
 class LoopView:
-    """Implements `inflightd.schedulers.api.View`.  One object for the life of the loop; what has a default, `running`
-    and `preempted` are set anew before each plan.
+    """Implements `inflightd.schedulers.api.View`.  One object for the life of the loop; what has a default is set anew
+    before each plan.  `decoding` and `growing` are not part of the contract: they spare the check a look at everybody.
 
     A policy that sorts, pops or clears what it is shown gets an exception and is replaced: the lists are copies as
     tuples (a microsecond for 256 sequences), the mappings read-only windows on the loop's own.
@@ -52,6 +52,8 @@ class LoopView:
     tenants: Mapping[str, float]
     running: tuple[Sequence, ...] = ()
     preempted: tuple[Sequence, ...] = ()
+    decoding: tuple[Sequence, ...] = ()  # of the running
+    growing: tuple[Sequence, ...] = ()  # of these: they take a block for their next token
     cost: LearnedCost = field(default_factory=LearnedCost)
     history: History = field(default_factory=History)
     step: int = 0

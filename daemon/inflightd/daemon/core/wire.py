@@ -34,7 +34,7 @@ class KvSettings(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None
     dtype: str | None = None  # "bf16", "f32", "u8"; None: the engine's default
     prefix_cache: bool = True  # find blocks again by their content
-    swap_bytes: int = 0  # host memory for sequences that are swapped out; 0: no swapping
+    swap_bytes: int | None = 0  # host memory for sequences that are swapped out; 0: none, None: the engine's choice
 
 
 class ClassSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +57,7 @@ class ScriptedSettings(msgspec.Struct, frozen=True, kw_only=True):
     step_ns: int = 0
     load_ns: int = 0
     block_size_tokens: int = 32
+    host_blocks: int = 0  # that sequences can be swapped out to
     vocab_size: int = 512
     context_tokens: int = 8192
     eos_token_ids: list[int] = []
@@ -73,7 +74,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
     kv: KvSettings
     classes: list[ClassSettings]  # never empty; always holds the one named "default"
     plan_limit_ns: int = 1_000_000_000  # a policy whose plan() takes longer is replaced
-    policy: str
+    policy: str  # its name, or "module:Class"
     policy_options: dict[str, bool | int | float | str] = {}
     generation: int = 0
     precision: str | None = None  # "bf16", "f32"; None: the engine's default
@@ -106,16 +107,23 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     sample: int | None = None  # None: all samples
 
 
-class SwapPolicy(msgspec.Struct, frozen=True, kw_only=True, tag="swap"):
-    """Replace the policy between two steps.  `options` are already validated by the front; the loop builds it again."""
+class TakeSnapshot(msgspec.Struct, frozen=True, tag="take_snapshot"):
+    """Ask for a copy of the state that policies plan on, as of between two steps."""
 
     ticket: int
-    name: str
+
+
+class SwapPolicy(msgspec.Struct, frozen=True, kw_only=True, tag="swap"):
+    """Replace the policy between two steps.  It has been rehearsed and `options` are all of them, parsed; the engine
+    process builds it again, beside the steps."""
+
+    ticket: int
+    policy: str  # its name, or "module:Class"
     options: dict[str, bool | int | float | str] = {}
     expected_generation: int | None = None
 
 
-Command = Start | Submit | Cancel | SwapPolicy
+Command = Start | Submit | Cancel | TakeSnapshot | SwapPolicy
 
 # --- events and frames, engine -> front ----------------------------------------------------------------------------
 
@@ -146,7 +154,15 @@ class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):
     permanent: bool
 
 
-class TokenDelta(msgspec.Struct, frozen=True, array_like=True):
+class Started(msgspec.Struct, frozen=True, array_like=True):
+    """A request is in a step for the first time: known before its end, which a deadline may keep from being told."""
+
+    number: int
+    scheduled_ns: int
+    cached_tokens: int  # of its prompt: found in the prefix cache
+
+
+class TokenDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):  # (it cannot be part of a cycle)
     """New tokens of one sample in one step."""
 
     number: int
@@ -200,6 +216,14 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True):
     expected_ns: int  # what the cost model, before it saw this step, expected of end - start
 
 
+class SnapshotTaken(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot_taken"):
+    """Answer to TakeSnapshot."""
+
+    ticket: int
+    snapshot: bytes  # `inflightd.daemon.core.snapshot.Snapshot`, encoded; the front only passes it on
+    taken_ns: int  # how long no step could begin for it
+
+
 class SwapDone(msgspec.Struct, frozen=True, kw_only=True, tag="swap_done"):
     """Answer to SwapPolicy.  error: nothing changed."""
 
@@ -208,12 +232,13 @@ class SwapDone(msgspec.Struct, frozen=True, kw_only=True, tag="swap_done"):
     previous: str
     generation: int
     step: int
-    error_rule: str = ""  # "generation", "options", "unknown", ...
+    pause_ns: int = 0  # how long no step could begin for the swap
+    error_rule: str = ""  # "generation", "busy", "options", "import", ...
     error: str = ""
 
 
 class PolicyFault(msgspec.Struct, frozen=True, kw_only=True, tag="policy_fault"):
-    """A policy raised or planned badly and was replaced within the step."""
+    """A policy raised, planned badly or stalled, and was replaced within the step."""
 
     policy: str
     replaced_by: str
@@ -276,12 +301,13 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, tag="frame", omit_default
     """Everything one step produced (or, with step None, what commands alone caused)."""
 
     step: StepRecord | None = None
+    started: list[Started] = []
     tokens: list[TokenDelta] = []
     finished: list[Finished] = []
     state: LoopState
 
 
-Event = Loading | Ready | LoadFailed | SwapDone | PolicyFault | Thrashing | KvUse | Frame
+Event = Loading | Ready | LoadFailed | SnapshotTaken | SwapDone | PolicyFault | Thrashing | KvUse | Frame
 
 
 class FinishReason:
@@ -302,6 +328,8 @@ MAX_TEXT_CHARACTERS = 2000
 
 def sendable(text: str) -> str:
     """A text of unknown origin as it may stand in a message: not too long, without what UTF-8 cannot hold."""
+    if type(text) is str and len(text) <= MAX_TEXT_CHARACTERS and text.isascii():
+        return text  # nearly all
     return text[:MAX_TEXT_CHARACTERS].encode("utf-8", "backslashreplace").decode()
 
 

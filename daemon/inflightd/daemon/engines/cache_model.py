@@ -2,7 +2,8 @@
 
 The keys and values at a position depend on all tokens up to it.  So a slot holds the number of a prefix, numbers are
 given to (number of the prefix without its last token, last token), and a block table is right if its slots are one
-chain.  Prefixes are interned: two are the same if and only if their numbers are.
+chain.  Prefixes are interned: two are the same if and only if their numbers are.  What a host block holds is gone once
+it has been brought back, so that it cannot come back twice.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ _NEVER_WRITTEN = -1
 class CacheModel:
     """All blocks of one engine.  Each fault raises `EngineError` naming the step, the sequence and what is wrong."""
 
-    def __init__(self, blocks_total: int, block_size_tokens: int, vocab_size: int) -> None:
+    def __init__(self, blocks_total: int, block_size_tokens: int, vocab_size: int, host_blocks_total: int = 0) -> None:
         self._block_size_tokens = block_size_tokens
         self._vocab_size = vocab_size
         self._slots = np.full((blocks_total, block_size_tokens), _NEVER_WRITTEN, np.int64)
+        self._host_slots = np.full((host_blocks_total, block_size_tokens), _NEVER_WRITTEN, np.int64)
         self._prefixes: dict[tuple[int, int], int] = {}
         self._parents: NDArray[np.int64] = np.array([_EMPTY_PREFIX], np.int64)  # of each prefix, by number
         self._tokens: list[int] = [-1]  # the last token of each
@@ -51,13 +53,18 @@ class CacheModel:
             self._check(batch, row, table, chain[-1])
 
     def _move(self, batch: StepBatch) -> None:
-        total = len(self._slots)
+        device, host = self._slots, self._host_slots
         for kind, source, destination in batch.moves:
-            if kind is not MoveKind.COPY:
-                raise EngineError(f"step {batch.step}: {kind.name}, and there are no host blocks")
-            if not (0 <= source < total and 0 <= destination < total):
-                raise EngineError(f"step {batch.step}: moves {batch.moves} name blocks outside 0..{total - 1}")
-            self._slots[destination] = self._slots[source]
+            origin = host if kind is MoveKind.IN else device
+            target = host if kind is MoveKind.OUT else device
+            where = f"step {batch.step}: {kind.name} of block {source} to {destination}"
+            if not (0 <= source < len(origin) and 0 <= destination < len(target)):
+                raise EngineError(f"{where}: outside 0..{len(origin) - 1} and 0..{len(target) - 1}")
+            if kind is not MoveKind.COPY and origin[source, 0] == _NEVER_WRITTEN:
+                raise EngineError(f"{where}: there is nothing in it")
+            target[destination] = origin[source]
+            if kind is MoveKind.IN:
+                origin[source] = _NEVER_WRITTEN
 
     def _table(self, batch: StepBatch, row: Row) -> NDArray[np.int64]:
         """The blocks the row needs."""
@@ -131,6 +138,10 @@ class CacheModel:
 
 def frozen_copy(batch: StepBatch) -> Sequence[object]:
     """What must not change between a step's start and its end."""
+    return [tuple(batch.moves), *_frozen_rows(batch.rows)]
+
+
+def _frozen_rows(rows: Sequence[Row]) -> Sequence[object]:
     return [
         (
             row.sequence,
@@ -139,5 +150,5 @@ def frozen_copy(batch: StepBatch) -> Sequence[object]:
             tuple(row.block_table),
             tuple((id(draw.state), draw.position, len(draw.state.output_ids)) for draw in row.draws),
         )
-        for row in batch.rows
+        for row in rows
     ]

@@ -34,6 +34,7 @@ class ScriptedOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     context_tokens: int = 8192
     block_size_tokens: int = 32
     blocks_total: int = 1024
+    host_blocks_total: int = 0  # that sequences can be swapped out to
     step_ns: int = 0  # each step takes that long
     cost: StepCost | None = None  # instead of step_ns
     load_ns: int = 0
@@ -64,6 +65,7 @@ def launch(start: Start, progress: Progress) -> ScriptedEngine:
         context_tokens=said.context_tokens,
         block_size_tokens=said.block_size_tokens,
         blocks_total=blocks_total,
+        host_blocks_total=said.host_blocks,
         step_ns=said.step_ns,
         load_ns=said.load_ns,
     )
@@ -95,9 +97,10 @@ class ScriptedEngine:
         self._clock = clock or MonotonicClock()
         self._script = script or _script(options)
         self._sampler = Sampler(options.eos_token_ids, options.vocab_size)
-        self._cache = (
-            CacheModel(options.blocks_total, options.block_size_tokens, options.vocab_size) if options.strict else None
-        )
+        self._cache: CacheModel | None = None
+        if options.strict:
+            sizes = options.blocks_total, options.block_size_tokens, options.vocab_size, options.host_blocks_total
+            self._cache = CacheModel(*sizes)
         self._batch: StepBatch | None = None
         self._started_ns = 0
         self._before: Sequence[object] = ()
@@ -108,6 +111,7 @@ class ScriptedEngine:
             context_tokens=options.context_tokens,
             block_size_tokens=options.block_size_tokens,
             blocks_total=options.blocks_total,
+            host_blocks_total=options.host_blocks_total,
             kv_bytes_per_token=0,
             kv_dtype="none",
             precision="none",
@@ -131,11 +135,13 @@ class ScriptedEngine:
             raise EngineError(f"step {batch.step} was changed while it ran")
         cost = self._options.cost
         duration_ns = self._options.step_ns if cost is None else cost.duration_ns(batch)
-        if duration_ns:
-            self._clock.sleep_ns(self._started_ns + duration_ns - self._clock.now_ns())
+        moves_ns = 0 if cost is None else cost.moves_ns(batch)
+        if duration_ns or moves_ns:
+            self._clock.sleep_ns(self._started_ns + moves_ns + duration_ns - self._clock.now_ns())
         computed_ns = self._clock.now_ns()
         token_ids, logprobs = self._tokens(batch)
-        return StepResult(token_ids, logprobs, computed_ns - self._started_ns, self._clock.now_ns() - computed_ns)
+        forward_ns = computed_ns - self._started_ns - moves_ns
+        return StepResult(token_ids, logprobs, forward_ns, self._clock.now_ns() - computed_ns, moves_ns)
 
     def close(self) -> None:
         self._batch = None

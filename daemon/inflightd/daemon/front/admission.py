@@ -83,6 +83,16 @@ def fitted_sampling(
     )
 
 
+def check_class(name: str, max_prompt_tokens: int | None, prompt_tokens: int) -> None:
+    """Raises `InvalidRequest` for a prompt longer than its service class takes."""
+    if max_prompt_tokens is not None and prompt_tokens > max_prompt_tokens:
+        raise InvalidRequest(
+            "prompt",
+            f"{prompt_tokens} tokens",
+            f"requests of the class {name} may have at most {max_prompt_tokens} prompt tokens",
+        )
+
+
 def _check_ids(request: GenerateRequest, prompt_ids: list[int], bad_word_ids: list[list[int]], vocab_size: int) -> None:
     groups = [
         ("token_ids", prompt_ids),

@@ -38,6 +38,7 @@ class EngineEvents(Protocol):
     def on_engine_ready(self, ready: Ready) -> None: ...
     def on_engine_lost(self, detail: str) -> None: ...
     def on_engine_state(self, state: EngineState) -> None: ...
+    def on_policy_not_built(self) -> bool: ...  # True: another one has been committed, to start again with
 
 
 def engine_command(fd: int) -> Sequence[str]:
@@ -83,8 +84,8 @@ class EngineLink:
             was_ready = self.state is EngineState.READY
             self._set_state(EngineState.RESTARTING)
             self._events.on_engine_lost(detail)
-            if self._load_failed is not None and self._load_failed.permanent:
-                failed = self._load_failed
+            failed = self._load_failed
+            if failed is not None and failed.permanent and not self._has_other_policy(failed):
                 raise ConfigError(failed.field, Shown(failed.value), failed.reason)
             failed_starts = 0 if was_ready else failed_starts + 1
             if failed_starts >= MAX_FAILED_STARTS:
@@ -171,6 +172,10 @@ class EngineLink:
                 )
             case _:
                 self._events.on_event(event)
+
+    def _has_other_policy(self, failed: LoadFailed) -> bool:
+        """A policy that was committed while it ran need not be there any more when a new process wants it."""
+        return failed.field == "scheduler" and self._events.on_policy_not_built()
 
     def _set_state(self, state: EngineState) -> None:
         self.state = state

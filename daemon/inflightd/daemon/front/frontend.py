@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,16 +11,27 @@ import msgspec
 
 from inflightd.daemon.config import Config
 from inflightd.daemon.core.kv.table import blocks_for
-from inflightd.daemon.core.wire import Event, FinishReason, Frame, KvUse, PolicyFault, Ready, SwapDone
-from inflightd.daemon.errors import InvalidRequest, Overloaded, Unavailable
+from inflightd.daemon.core.wire import (
+    Event,
+    FinishReason,
+    Frame,
+    KvUse,
+    PolicyFault,
+    Ready,
+    SnapshotTaken,
+    SwapDone,
+    Thrashing,
+)
+from inflightd.daemon.errors import InvalidRequest, Overloaded, SwapRefused, Unavailable
 from inflightd.daemon.front.admission import ModelLimits
 from inflightd.daemon.front.engine_link import EngineLink, EngineState
 from inflightd.daemon.front.generation import Generation
 from inflightd.daemon.front.intake import Intake
+from inflightd.daemon.front.policies import PolicyCards
 from inflightd.daemon.front.request import ChatPrompt, GenerateRequest, TextPrompt
 from inflightd.daemon.front.requests import LiveRequest, RequestTable
-from inflightd.daemon.front.starting import start_message
-from inflightd.daemon.front.swaps import Swaps
+from inflightd.daemon.front.starting import first_policy, not_usable, start_message
+from inflightd.daemon.front.swaps import Swapped, Swaps
 from inflightd.daemon.front.text_api import Text
 from inflightd.daemon.logs import LogFormat, PromptLog, get_logger, process_context
 from inflightd.daemon.metrics import Metrics
@@ -65,8 +77,10 @@ class Frontend:
         self.metrics = metrics
         self.ready: Ready | None = None
         self.kv_use = NO_KV_USE  # as the engine process told last
-        self.link = EngineLink(start_message(config, model, model_name, log_format), self)
-        self.swaps = Swaps(self.link)
+        policy = first_policy(config)
+        self.link = EngineLink(start_message(config, model, model_name, log_format, policy), self)
+        self.swaps = Swaps(self.link, policy)
+        self.policy_cards = PolicyCards()
         self.prompts = PromptLog(config.log_prompts)
         self.requests = RequestTable(
             self.link.send,
@@ -162,13 +176,47 @@ class Frontend:
 
     # --- the operator
 
-    async def swap(self, name: str, options: Mapping[str, OptionValue], expected_generation: int | None) -> SwapDone:
-        """Raises `SwapRefused` or `Unavailable`; nothing changed then."""
-        done = await self.swaps.swap(name, options, expected_generation)
+    async def swap(
+        self,
+        policy: str,
+        options: Mapping[str, OptionValue],
+        expected_generation: int | None = None,
+        *,
+        from_config: bool = False,
+    ) -> Swapped:
+        """As `Swaps.swap`."""
+        try:
+            swapped = await self.swaps.swap(policy, options, expected_generation, from_config=from_config)
+        except SwapRefused as refused:
+            _log.warning("policy_swap_refused", policy=policy, rule=refused.rule, detail=refused.detail)
+            raise
+        done, rehearsal = swapped.done, swapped.rehearsal
         _log.info(
-            "policy_swapped", policy=done.name, previous=done.previous, generation=done.generation, step=done.step
+            "policy_swapped",
+            policy=done.name,
+            previous=done.previous,
+            generation=done.generation,
+            step=done.step,
+            rehearsed_steps=rehearsal.steps,
+            rehearsal_us=rehearsal.rehearsal_ns // 1000,
+            snapshot_us=swapped.snapshot_ns // 1000,
+            pause_us=done.pause_ns // 1000,
         )
-        return done
+        return swapped
+
+    async def use_configured(self, config: Config) -> None:
+        """The scheduler of a configuration that was read again, in charge unless it is already.
+
+        Raises `ConfigError`: nothing changed; or `Unavailable`: no engine could say.
+        """
+        wanted = await asyncio.to_thread(first_policy, config)
+        self.swaps.configured = wanted
+        if not self.swaps.differs_from_config:
+            return
+        try:
+            await self.swap(wanted.reference, wanted.options, from_config=True)
+        except SwapRefused as refused:
+            raise not_usable(config, refused) from refused
 
     def begin_drain(self) -> int:
         """Admit nothing more; how many requests are alive."""
@@ -193,6 +241,8 @@ class Frontend:
                 self.metrics.frame(event.state, event.step)
                 if event.step is not None:
                     process_context["step"] = event.step.step
+            case SnapshotTaken():
+                self.swaps.on_snapshot(event)
             case SwapDone():
                 self.swaps.on_done(event)
                 self._use_policy()
@@ -203,8 +253,20 @@ class Frontend:
                 self.swaps.on_fault(event)
                 self._use_policy()
                 _log.error("policy_fault", **msgspec.structs.asdict(event))
+            case Thrashing():
+                self._on_thrashing(event)
             case _:
                 _log.warning("unexpected_event", event_type=type(event).__name__)
+
+    def _on_thrashing(self, event: Thrashing) -> None:
+        if event.thrashing:
+            self.metrics.thrashing_events += 1
+        log = _log.warning if event.thrashing else _log.info
+        log(
+            "thrashing" if event.thrashing else "thrashing_over",
+            step=event.step,
+            recomputed_fraction=round(event.recomputed_fraction, 3),
+        )
 
     def on_engine_ready(self, ready: Ready) -> None:
         info = ready.info
@@ -258,6 +320,9 @@ class Frontend:
         self.swaps.on_lost(detail)
         self.metrics.engine_lost()
         _log.error("engine_lost", detail=detail, ended_requests=ended)
+
+    def on_policy_not_built(self) -> bool:
+        return self.swaps.on_load_failed()
 
     def on_engine_state(self, state: EngineState) -> None:
         if state is not EngineState.READY:  # that one is told with what the engine turned out to be

@@ -9,7 +9,14 @@ from inflightd.daemon.config import Config
 from inflightd.daemon.config.fields import DEFAULT_CLASS
 from inflightd.daemon.core.wire import Submit
 from inflightd.daemon.errors import InvalidRequest, Unavailable
-from inflightd.daemon.front.admission import ModelLimits, QueueBounds, RetryEstimate, check_queue, fitted_sampling
+from inflightd.daemon.front.admission import (
+    ModelLimits,
+    QueueBounds,
+    RetryEstimate,
+    check_class,
+    check_queue,
+    fitted_sampling,
+)
 from inflightd.daemon.front.generation import Generation
 from inflightd.daemon.front.request import GenerateRequest
 from inflightd.daemon.front.requests import RequestTable
@@ -55,6 +62,7 @@ class Intake:
         self._text.check_size(request.prompt, limits.max_sequence_tokens)
         self._prompts.prompt(request.request_id, request.prompt)
         prompt_ids = await self._text.prompt_ids(request.prompt)
+        check_class(service_class, self._classes[service_class].max_prompt_tokens, len(prompt_ids))
         bad_words = request.sampling.bad_word_ids
         if request.sampling.bad_words:
             bad_words = [*bad_words, *await self._text.bad_word_ids(request.sampling.bad_words)]

@@ -122,6 +122,10 @@ class RequestTable:
     def on_frame(self, frame: Frame) -> None:
         """Hand out a step's tokens.  Numbers that are not alive (cancelled a moment ago) are passed over."""
         now_ns = self._now_ns()
+        for started in frame.started:
+            live = self._live.get(started.number)
+            if live is not None:
+                live.scheduled_ns, live.cached_tokens = started.scheduled_ns, started.cached_tokens
         for delta in frame.tokens:
             live = self._live.get(delta.number)
             if live is None:

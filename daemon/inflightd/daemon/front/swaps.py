@@ -1,104 +1,196 @@
-"""Policy swaps: checked here, made by the engine between two steps, one at a time."""
+"""Policy swaps: rehearsed in a child process, made by the engine between two steps, one at a time."""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
-from inflightd.daemon.core.wire import PolicyFault, SwapDone, SwapPolicy
+from inflightd.daemon.core.drain import Drain
+from inflightd.daemon.core.wire import PolicyFault, SnapshotTaken, SwapDone, SwapPolicy, TakeSnapshot
 from inflightd.daemon.errors import SwapRefused, Unavailable
 from inflightd.daemon.front.engine_link import EngineLink, EngineState
+from inflightd.daemon.front.policies import PolicyInUse, is_own, parsed_options
+from inflightd.daemon.rehearsal.messages import Job, Report
+from inflightd.daemon.rehearsal.process import rehearse
 from inflightd.schedulers import registry
-from inflightd.schedulers.options import OptionError, OptionValue, parse_options
+from inflightd.schedulers.options import OptionValue
 
-SWAP_LIMIT_S = 30.0  # a step may be a long one
+ENGINE_LIMIT_S: Final = 20.0  # for each answer of the engine: a step may be a long one
+_REMEMBERED: Final = 8  # policies that a restarted engine may go back to
+
+_Answer = TypeVar("_Answer", SnapshotTaken, SwapDone)
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyInUse:
-    """options: all of them, the defaults included."""
+class Swapped:
+    """A swap that was made, and what it took."""
 
-    name: str
-    options: dict[str, OptionValue]
-    generation: int
-
-
-def checked_options(name: str, options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
-    """All options of policy `name`, the given ones parsed.  Raises `SwapRefused` (unknown, options)."""
-    try:
-        parsed = parse_options(registry.load(name).Options, options)
-    except OptionError as error:
-        raise SwapRefused("options", str(error)) from error
-    except registry.PolicyLoadError as error:
-        raise SwapRefused("unknown", str(error)) from error
-    return asdict(parsed)
+    done: SwapDone
+    rehearsal: Report
+    snapshot_ns: int  # no step could begin for so long
 
 
 class Swaps:
-    """Owns which policy is in use, as far as the engine has said."""
+    """Owns which policy is in use, as far as the engine has said, and which ones have not failed."""
 
-    def __init__(self, link: EngineLink) -> None:
+    def __init__(self, link: EngineLink, configured: PolicyInUse) -> None:
         self._link = link
-        self.configured = PolicyInUse(link.start.policy, dict(link.start.policy_options), link.start.generation)
-        self.current = self.configured
-        self._previous = self.configured
+        self.configured = configured
+        self.current = configured
+        self._good = [configured]  # in use now or before, and not known to have failed; the last one is the latest
+        self._under_way = asyncio.Lock()
         self._last_ticket = 0
-        # Sent and not answered: the options to commit, and who waits (who may have gone).
-        self._sent: dict[int, tuple[dict[str, OptionValue], asyncio.Future[SwapDone]]] = {}
+        # Asked and not answered; who waits may have gone.
+        self._snapshots: dict[int, asyncio.Future[SnapshotTaken]] = {}
+        self._sent: dict[int, tuple[PolicyInUse, asyncio.Future[SwapDone]]] = {}
 
     @property
     def differs_from_config(self) -> bool:
-        return (self.current.name, self.current.options) != (self.configured.name, self.configured.options)
+        current, configured = self.current, self.configured
+        return (current.reference, current.options) != (configured.reference, configured.options)
 
-    async def swap(self, name: str, options: Mapping[str, OptionValue], expected_generation: int | None) -> SwapDone:
-        """Raises `SwapRefused`: nothing changed; or `Unavailable`: there is no engine that could say."""
-        parsed = checked_options(name, options)
-        if any(not answer.done() for _, answer in self._sent.values()):
+    async def swap(
+        self,
+        policy: str,
+        options: Mapping[str, OptionValue],
+        expected_generation: int | None = None,
+        *,
+        from_config: bool = False,
+    ) -> Swapped:
+        """Put `policy` in charge if it stands its rehearsal.
+
+        from_config: the configuration asks: "module:Class" may be named, and a swap under way is waited for.
+        Raises `SwapRefused`: nothing changed; or `Unavailable`: there is no engine that could say.
+        """
+        if registry.is_reference(policy) and not from_config:
+            reason = "a class can be named only on the command line and in the configuration file"
+            raise SwapRefused("unknown", f"{policy!r} is not the name of an installed policy; {reason}")
+        if self._under_way.locked() and not from_config:  # (one that the engine still builds, it refuses itself)
             raise SwapRefused("busy", "another swap is under way")
-        if expected_generation is not None and expected_generation != self.current.generation:
-            raise SwapRefused("generation", f"expected {expected_generation}, it is {self.current.generation}")
-        if self._link.state is not EngineState.READY:
-            raise Unavailable(f"the engine is {self._link.state}")
-        self._last_ticket += 1
+        async with self._under_way:
+            if expected_generation is not None and expected_generation != self.current.generation:
+                raise SwapRefused("generation", f"expected {expected_generation}, it is {self.current.generation}")
+            await asyncio.to_thread(registry.refresh)  # it may have been installed a moment ago
+            if is_own(policy):
+                options = parsed_options(policy, options)
+            snapshot = await self._snapshot()
+            link = self._link
+            rehearsal = await rehearse(
+                Job(
+                    policy=policy,
+                    options=dict(options),
+                    snapshot=snapshot.snapshot,
+                    plan_limit_ns=link.start.plan_limit_ns,
+                )
+            )
+            done = await self._commit(policy, rehearsal, expected_generation)
+            return Swapped(done, rehearsal, snapshot.taken_ns)
+
+    async def _snapshot(self) -> SnapshotTaken:
+        ticket = self._new_ticket()
+        answer: asyncio.Future[SnapshotTaken] = asyncio.get_running_loop().create_future()
+        self._snapshots[ticket] = answer
+        self._link.send(TakeSnapshot(ticket))
+        return await _answered(answer)
+
+    async def _commit(self, policy: str, rehearsal: Report, expected_generation: int | None) -> SwapDone:
+        ticket = self._new_ticket()
         answer: asyncio.Future[SwapDone] = asyncio.get_running_loop().create_future()
-        self._sent[self._last_ticket] = (parsed, answer)
+        self._sent[ticket] = (PolicyInUse(rehearsal.name, rehearsal.options, 0, policy), answer)
         self._link.send(
-            SwapPolicy(ticket=self._last_ticket, name=name, options=parsed, expected_generation=expected_generation)
+            SwapPolicy(ticket=ticket, policy=policy, options=rehearsal.options, expected_generation=expected_generation)
         )
-        try:
-            done = await asyncio.wait_for(answer, SWAP_LIMIT_S)
-        except TimeoutError:
-            raise Unavailable(f"the engine did not answer within {SWAP_LIMIT_S:g} s") from None
+        done = await _answered(answer)
         if done.error_rule:
             raise SwapRefused(done.error_rule, done.error)
         return done
 
+    def _new_ticket(self) -> int:
+        if self._link.state is not EngineState.READY:
+            raise Unavailable(f"the engine is {self._link.state}")
+        self._last_ticket += 1
+        return self._last_ticket
+
+    # --- what the engine says
+
     def on_ready(self, generation: int) -> None:
         """A new engine process runs under what was last committed."""
         start = self._link.start
-        self.current = PolicyInUse(start.policy, dict(start.policy_options), generation)
+        if start.policy == Drain.name:
+            self._use_drain(generation)
+        else:
+            self.current = dataclasses.replace(self._good[-1], generation=generation)
+
+    def on_snapshot(self, taken: SnapshotTaken) -> None:
+        answer = self._snapshots.pop(taken.ticket)
+        if not answer.done():
+            answer.set_result(taken)
 
     def on_done(self, done: SwapDone) -> None:
         """The engine has answered; what it did counts whether or not anybody still waits."""
-        options, answer = self._sent.pop(done.ticket)
+        policy, answer = self._sent.pop(done.ticket)
         if not done.error_rule:
-            self._previous, self.current = self.current, PolicyInUse(done.name, options, done.generation)
-            self._link.commit_policy(done.name, options, done.generation)
+            self.current = dataclasses.replace(policy, generation=done.generation)
+            self._good = [*self._without(self.current), self.current][-_REMEMBERED:]
+            self._commit_good(done.generation)
         if not answer.done():
             answer.set_result(done)
 
     def on_fault(self, fault: PolicyFault) -> None:
-        """The engine went back to the policy before, or to its own `drain`."""
-        back = self._previous if fault.replaced_by == self._previous.name else None
-        in_use = PolicyInUse(fault.replaced_by, back.options if back else {}, fault.generation)
-        self.current = in_use
-        if back is not None:
-            self._link.commit_policy(in_use.name, in_use.options, in_use.generation)
+        """The engine went back to the policy before, or to its own `drain`.
+
+        A restarted engine goes on under the latest one that has not failed, as a generation of its own.
+        """
+        self._good = self._without(self.current)
+        if fault.replaced_by == Drain.name:
+            self._use_drain(fault.generation)
+            self._commit_good(fault.generation + bool(self._good))
+            return
+        before = next((good for good in reversed(self._good) if good.name == fault.replaced_by), None)
+        if before is None:  # the same one, from an earlier swap
+            self.current = dataclasses.replace(self.current, generation=fault.generation)
+        else:
+            self.current = dataclasses.replace(before, generation=fault.generation)
+            self._good = [*self._without(before), self.current]
+        self._commit_good(fault.generation)
+
+    def on_load_failed(self) -> bool:
+        """A new engine process could not build its policy; False if there is no other that it could begin with."""
+        if self._link.start.generation == 0 or not self._good:
+            return False
+        self._good.pop()
+        self._commit_good(self._link.start.generation + 1)
+        return True
 
     def on_lost(self, detail: str) -> None:
         """The engine process is gone: whether a swap under way was made cannot matter any more."""
-        sent, self._sent = self._sent, {}
-        for _, answer in sent.values():
+        waited_for: list[asyncio.Future[SnapshotTaken] | asyncio.Future[SwapDone]] = [*self._snapshots.values()]
+        waited_for += [answer for _, answer in self._sent.values()]
+        self._snapshots.clear()
+        self._sent.clear()
+        for answer in waited_for:
             if not answer.done():
                 answer.set_exception(Unavailable(detail))
+
+    def _without(self, policy: PolicyInUse) -> list[PolicyInUse]:
+        which = (policy.reference, policy.options)
+        return [good for good in self._good if (good.reference, good.options) != which]
+
+    def _use_drain(self, generation: int) -> None:
+        self.current = PolicyInUse(Drain.name, {}, generation, Drain.name)
+
+    def _commit_good(self, generation: int) -> None:
+        if self._good:
+            self._link.commit_policy(self._good[-1].reference, self._good[-1].options, generation)
+        else:
+            self._link.commit_policy(Drain.name, {}, generation)
+
+
+async def _answered(answer: asyncio.Future[_Answer]) -> _Answer:
+    try:
+        return await asyncio.wait_for(answer, ENGINE_LIMIT_S)
+    except TimeoutError:
+        raise Unavailable(f"the engine did not answer within {ENGINE_LIMIT_S:g} s") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import time
 from collections.abc import AsyncIterator, Callable
@@ -12,16 +11,19 @@ from typing import Any
 
 import grpc.aio
 
+from inflightd.daemon.core.building import summary
+from inflightd.daemon.core.drain import Drain
 from inflightd.daemon.errors import InflightdError, InvalidRequest
 from inflightd.daemon.front.frontend import Frontend
+from inflightd.daemon.front.policies import PolicyCard
 from inflightd.daemon.rpc.errors import abort
-from inflightd.schedulers import registry
-from inflightd.schedulers.options import describe
 from inflightd.v1 import control_pb2 as pb
 from inflightd.v1 import control_pb2_grpc as pb_grpc
 
 MIN_INTERVAL_MS, DEFAULT_INTERVAL_MS, MAX_INTERVAL_MS = 100, 1000, 60_000
 MAX_GRACE_MS = 24 * 3600 * 1000
+
+_HIT_COUNTERS = ("started_prompt_tokens", "cached_prompt_tokens", "resumed_cached_tokens")  # of the loop's: in KvStatus
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -58,18 +60,19 @@ class ControlService(pb_grpc.ControlServicer):
     async def ListSchedulers(  # noqa: N802
         self, request: pb.ListSchedulersRequest, context: _Context
     ) -> pb.ListSchedulersResponse:
-        current = self._front.swaps.current
+        front = self._front
+        current = front.swaps.current
+        cards = await front.policy_cards.installed()
+        if current.name == Drain.name:
+            cards.append(PolicyCard(Drain.name, summary(Drain)))
+        elif current.name not in [card.name for card in cards]:  # a "module:Class"
+            cards.append(await front.policy_cards.card(current.reference))
         answer = pb.ListSchedulersResponse()
-        for name in registry.available():
-            try:
-                policy = registry.load(name)
-            except registry.PolicyLoadError as error:
-                answer.schedulers.add(name=name, summary=f"cannot be used: {error.detail}")
-                continue
-            is_current = name == current.name
+        for card in cards:
+            is_current = card.name == current.name
             answer.schedulers.add(
-                name=name,
-                summary=(inspect.getdoc(policy) or "").partition("\n")[0],
+                name=card.name,
+                summary=f"cannot be used: {card.problem}" if card.problem else card.summary,
                 current=is_current,
                 options=[
                     pb.SchedulerOption(
@@ -78,9 +81,9 @@ class ControlService(pb_grpc.ControlServicer):
                         default_value=_text(option.default),
                         unit=option.unit,
                         help=option.help,
-                        value=_text(current.options[option.name]) if is_current else "",
+                        value=_text(current.options.get(option.name, option.default)) if is_current else "",
                     )
-                    for option in describe(policy.Options)
+                    for option in card.options
                 ],
             )
         return answer
@@ -90,11 +93,19 @@ class ControlService(pb_grpc.ControlServicer):
     ) -> pb.SwapSchedulerResponse:
         expected = request.expected_generation if request.HasField("expected_generation") else None
         try:
-            done = await self._front.swap(request.name, dict(request.options), expected)
+            swapped = await self._front.swap(request.name, dict(request.options), expected)
         except InflightdError as error:
             await abort(context, error)
+        done = swapped.done
         return pb.SwapSchedulerResponse(
-            name=done.name, previous=done.previous, generation=done.generation, step=done.step
+            name=done.name,
+            previous=done.previous,
+            generation=done.generation,
+            step=done.step,
+            rehearsed_steps=swapped.rehearsal.steps,
+            slowest_step_ns=swapped.rehearsal.slowest_step_ns,
+            snapshot_ns=swapped.snapshot_ns,
+            pause_ns=done.pause_ns,
         )
 
     async def Drain(self, request: pb.DrainRequest, context: _Context) -> pb.DrainResponse:  # noqa: N802
@@ -146,20 +157,25 @@ class ControlService(pb_grpc.ControlServicer):
         return status
 
     def _scheduler(self) -> pb.SchedulerStatus:
-        swaps = self._front.swaps
+        swaps, metrics = self._front.swaps, self._front.metrics
+        state = metrics.state
         return pb.SchedulerStatus(
             name=swaps.current.name,
             generation=swaps.current.generation,
             options={name: _text(value) for name, value in swaps.current.options.items()},
-            waiting_reasons=self._front.metrics.waiting_reasons,
+            waiting_reasons=metrics.waiting_reasons,
             differs_from_config=swaps.differs_from_config,
+            waiting_by_reason=metrics.waiting_by_reason,
+            thrashing=state is not None and state.thrashing,
+            cost_sure=state is not None and state.cost_sure,
+            cost_error=state.cost_error if state is not None else 0.0,
         )
 
     def _kv(self) -> pb.KvStatus:
         ready, state = self._front.ready, self._front.metrics.state
         if ready is None:
             return pb.KvStatus()
-        use = self._front.kv_use
+        use, totals = self._front.kv_use, self._front.metrics.totals()
         return pb.KvStatus(
             blocks_held=use.blocks_held,
             blocks_shared=use.blocks_shared,
@@ -169,12 +185,16 @@ class ControlService(pb_grpc.ControlServicer):
             blocks_free=state.blocks_free if state is not None else ready.info.blocks_total,
             block_size_tokens=ready.info.block_size_tokens,
             bytes_per_token=ready.info.kv_bytes_per_token,
+            blocks_cached=state.blocks_cached if state is not None else 0,
+            host_blocks_total=ready.info.host_blocks_total,
+            host_blocks_free=state.host_blocks_free if state is not None else ready.info.host_blocks_total,
+            **{name: totals[name] for name in _HIT_COUNTERS},
         )
 
     def _counters(self) -> pb.Counters:
         metrics, state = self._front.metrics, self._front.metrics.state
         return pb.Counters(
-            **metrics.totals(),
+            **{name: total for name, total in metrics.totals().items() if name not in _HIT_COUNTERS},
             requests_admitted=metrics.admitted,
             requests_rejected=sum(metrics.rejected.values()),
             requests_finished=dict(metrics.finished),
@@ -184,6 +204,8 @@ class ControlService(pb_grpc.ControlServicer):
             in_flight=metrics.in_flight,
             policy_faults=metrics.policy_faults,
             front_behind_ns=self._front.kv_use.front_behind_ns,
+            swapped=state.swapped if state is not None else 0,
+            thrashing_events=metrics.thrashing_events,
         )
 
 

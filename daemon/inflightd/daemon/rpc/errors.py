@@ -48,7 +48,12 @@ STATUS_OF_ENDED: Final = {
     FinishReason.ERROR: _Code.INTERNAL,
 }
 
-STATUS_OF_SWAP_RULE: Final = {"generation": _Code.ABORTED, "busy": _Code.ABORTED}  # others: INVALID_ARGUMENT
+STATUS_OF_SWAP_RULE: Final = {
+    "generation": _Code.ABORTED,
+    "busy": _Code.ABORTED,
+    "unknown": _Code.INVALID_ARGUMENT,
+    "options": _Code.INVALID_ARGUMENT,
+}  # all others are about the policy, not about the request: FAILED_PRECONDITION
 
 _DOMAIN: Final = "inflightd"
 
@@ -57,7 +62,7 @@ def status_code(error: InflightdError) -> grpc.StatusCode:
     if isinstance(error, GenerationEnded):
         return STATUS_OF_ENDED.get(error.reason, _Code.INTERNAL)
     if isinstance(error, SwapRefused):
-        return STATUS_OF_SWAP_RULE.get(error.rule, _Code.INVALID_ARGUMENT)
+        return STATUS_OF_SWAP_RULE.get(error.rule, _Code.FAILED_PRECONDITION)
     return next(code for kind, code in STATUS_OF if isinstance(error, kind))
 
 

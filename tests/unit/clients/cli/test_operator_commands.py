@@ -20,9 +20,23 @@ def serving(daemon):
         state="ready",
         uptime_ns=2**40,
         engine={"name": "scripted", "model": "tiny"},
-        scheduler={"name": "throughput-max", "generation": 1},
-        kv={"blocks_total": 10, "blocks_free": 4},
-        counters={"steps": 2**40},
+        scheduler={
+            "name": "throughput-max",
+            "generation": 1,
+            "waiting_by_reason": {"passed over": 3, "no free blocks": 12},
+            "cost_sure": True,
+            "cost_error": 0.04,
+        },
+        kv={
+            "blocks_total": 10,
+            "blocks_free": 4,
+            "blocks_cached": 3,
+            "started_prompt_tokens": 5678,
+            "cached_prompt_tokens": 1234,
+            "host_blocks_total": 8,
+            "host_blocks_free": 6,
+        },
+        counters={"steps": 2**40, "swapped": 1, "swap_outs": 17},
     )
     daemon.schedulers = [
         pb.Scheduler(name="static-batch", summary="The baseline."),
@@ -53,6 +67,20 @@ def test_status_for_people_names_state_engine_scheduler_and_blocks(serving) -> N
     assert "scripted, tiny" in shown
     assert "throughput-max (no options), generation 1" in shown
     assert "4 of 10 blocks free" in shown
+
+
+def test_status_for_people_tells_hits_swaps_costs_and_why_sequences_wait(serving) -> None:
+    shown = CliRunner().invoke(status, ["--admin", serving.admin]).stdout
+    assert "prefixes   1234 of 5678 prompt tokens found (22%)" in shown
+    assert "swap       6 of 8 host blocks free, 1 sequences swapped out now, 17 in all" in shown
+    assert "costs      sure, error 4%\n" in shown
+    assert "reasons    12: no free blocks, 3: passed over\n" in shown
+    serving.status.kv.Clear()
+    serving.status.scheduler.thrashing = True
+    shown = CliRunner().invoke(status, ["--admin", serving.admin]).stdout
+    assert "0 of 0 prompt tokens found (0%)" in shown
+    assert "swap " not in shown
+    assert "THRASHING" in shown
 
 
 def test_status_of_a_target_alone_shows_health_model_and_limits(serving) -> None:
@@ -99,12 +127,19 @@ def test_use_prints_the_swap(serving) -> None:
         "previous": "throughput-max",
         "generation": 2,
         "step": 17,
+        "rehearsed_steps": 96,
+        "slowest_step_ns": 3_000_000,
+        "snapshot_ns": 250_000,
+        "pause_ns": 60_000,
     }
     (sent,) = serving.requests
     assert dict(sent.options) == {"itl_ms": "50", "note": "a=b"}
     assert sent.expected_generation == 1
     shown = CliRunner().invoke(scheduler, [*arguments, "--admin", serving.admin])
-    assert shown.stdout == "throughput-max -> latency-guarantee, generation 2, from step 17 on\n"
+    assert shown.stdout.splitlines() == [
+        "throughput-max -> latency-guarantee, generation 2, from step 17 on",
+        "rehearsed for 96 steps; streams waited 0.31 ms for it",
+    ]
 
 
 @pytest.mark.parametrize("settings", [["--set", "a"], ["--set", "=1"], ["--set", "a=1", "--set", "a=2"]])

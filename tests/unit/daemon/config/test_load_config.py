@@ -53,6 +53,17 @@ def test_sizes_may_be_written_with_units(tmp_path: Path) -> None:
     assert refused(kv_memory="2 parsecs").field == "kv_memory"
 
 
+def test_swapping_is_the_engines_choice_unless_a_size_or_none_is_asked_for(tmp_path: Path) -> None:
+    real = {"engine": "openvino", "model": "x.gguf"}
+    assert load_config(None, {}, real).swap_memory is None
+    assert load_config(None, {"INFLIGHTD_SWAP_MEMORY": "1GiB"}, real).swap_memory == 1 << 30
+    for none in ("0", "'0'"):
+        assert load_config(written(tmp_path, f"swap_memory = {none}"), {}, SCRIPTED).swap_memory == 0
+    assert load_config(None, {}, {**SCRIPTED, "swap_memory": "0"}).swap_memory == 0
+    assert "scripted.host_blocks" in refused(swap_memory="1GiB").reason
+    assert refused(kv_memory="0").field == "kv_memory"
+
+
 @pytest.mark.parametrize(
     ("text", "field", "value"),
     [
@@ -60,6 +71,8 @@ def test_sizes_may_be_written_with_units(tmp_path: Path) -> None:
         ("[scripted]\nstepp_ms = 3", "scripted.stepp_ms", "3"),
         ("[classes.gold]\nprio = 3", "classes.gold.prio", "3"),
         ("[classes.gold]\nkv_share = 1.5", "classes.gold.kv_share", "1.5"),
+        ("[classes.gold]\nmax_prompt_tokens = 0", "classes.gold.max_prompt_tokens", "0"),
+        ("plan_limit_ms = 60001", "plan_limit_ms", "60001"),
         ("[classes.'Bad Name']\npriority = 1", "classes", "'Bad Name'"),
         ("max_batch_size = '8'", "max_batch_size", "'8'"),
         ("max_batch_size = 0", "max_batch_size", "0"),

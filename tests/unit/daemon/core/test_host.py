@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,12 +15,23 @@ import pytest
 
 from inflightd.daemon.clock import MonotonicClock
 from inflightd.daemon.core import host as host_module
+from inflightd.daemon.core.building import build_policy
 from inflightd.daemon.core.channel import Channel, ChannelClosedError
 from inflightd.daemon.core.host import EngineHost
 from inflightd.daemon.core.loop import StepLoop
-from inflightd.daemon.core.wire import Cancel, FinishReason, Frame, KvUse, PolicyFault, SwapDone
-from inflightd.daemon.engine_process import build_policy
-from inflightd.daemon.engines.api import StepResult
+from inflightd.daemon.core.preparation import BuildPolicy
+from inflightd.daemon.core.snapshot import decode_snapshot
+from inflightd.daemon.core.wire import (
+    Cancel,
+    FinishReason,
+    Frame,
+    KvUse,
+    PolicyFault,
+    SnapshotTaken,
+    SwapDone,
+    TakeSnapshot,
+)
+from inflightd.daemon.engines.api import StepBatch, StepResult
 from inflightd.daemon.engines.scripted import ScriptedEngine, ScriptedOptions
 from inflightd.daemon.errors import CacheCorrupted, EngineError
 from inflightd.schedulers.api import Limits, Plan, Policy, ServiceClass, View
@@ -31,7 +43,14 @@ from tests.support.loops import VOCAB_SIZE, expected_tokens
 class Hosted(FrontEnd):
     """A host in a thread of its own, and the front's end of its socket."""
 
-    def __init__(self, engine: ScriptedEngine, policy: Policy, sock: socket.socket, theirs: socket.socket) -> None:
+    def __init__(
+        self,
+        engine: ScriptedEngine,
+        policy: Policy,
+        sock: socket.socket,
+        theirs: socket.socket,
+        build_policy: BuildPolicy,
+    ) -> None:
         super().__init__(sock)
         info = engine.info
         limits = Limits(64, 2048, info.block_size_tokens, info.context_tokens)
@@ -62,11 +81,16 @@ class Hosted(FrontEnd):
 
 
 @contextlib.contextmanager
-def hosted(policy: Policy | None = None, engine: ScriptedEngine | None = None, **options: Any) -> Iterator[Hosted]:
+def hosted(
+    policy: Policy | None = None,
+    engine: ScriptedEngine | None = None,
+    build_policy: BuildPolicy = build_policy,
+    **options: Any,
+) -> Iterator[Hosted]:
     front, theirs = socket.socketpair()
     with front, theirs:
         engine = engine or ScriptedEngine(ScriptedOptions(vocab_size=VOCAB_SIZE, **options))
-        under_test = Hosted(engine, policy or build("throughput-max", {}), front, theirs)
+        under_test = Hosted(engine, policy or build("throughput-max", {}), front, theirs, build_policy)
         try:
             yield under_test
         finally:
@@ -92,6 +116,47 @@ def test_there_is_one_frame_for_each_step() -> None:
         front.read_until(lambda: bool(front.finished))
         steps = [event.step.step for event in front.events if isinstance(event, Frame) and event.step]
         assert steps == list(range(1, 31))
+
+
+class HeldEngine(ScriptedEngine):
+    """Waits in the middle of its second step until the test has sent what it wants to send; tells what it sees then."""
+
+    def __init__(self) -> None:
+        super().__init__(ScriptedOptions(vocab_size=VOCAB_SIZE, strict=True))
+        self.loop: StepLoop | None = None
+        self.held, self.sent = threading.Event(), threading.Event()
+        self.seen: list[tuple[int, int]] = []  # requests that wait and that run, at the end of each step
+
+    def start(self, batch: StepBatch) -> None:
+        super().start(batch)
+        if batch.step == 2:
+            self.held.set()
+            assert self.sent.wait(10)
+
+    def finish(self) -> StepResult:
+        assert self.loop is not None
+        state = self.loop.state()
+        self.seen.append((state.waiting, state.running))
+        return super().finish()
+
+
+def test_requests_are_taken_in_while_a_step_computes_but_nothing_is_done_to_its_sequences() -> None:
+    engine = HeldEngine()
+    with hosted(engine=engine) as front:
+        engine.loop = front.loop
+        front.submit(1, [3] * 40, max_tokens=100)
+        assert engine.held.wait(10)
+        front.submit(2, [4] * 70, max_tokens=5)
+        front.cancel(1)
+        front.submit(3, [5] * 70, max_tokens=5)
+        engine.sent.set()
+        front.read_until(lambda: len(front.finished) == 3)
+        # In the step: the request before the cancel is there, the one after it not yet, and the cancelled one runs.
+        assert engine.seen[:3] == [(0, 1), (1, 1), (0, 2)]
+        assert front.finished[1, 0].reason == FinishReason.CANCELLED
+        assert [front.tokens[number, 0] for number in (2, 3)] == [
+            expected_tokens([number + 2] * 70, 5) for number in (2, 3)
+        ]
 
 
 def test_an_idle_host_uses_no_cpu() -> None:
@@ -218,17 +283,93 @@ def test_the_use_of_the_pool_is_told_while_it_is_used_and_when_it_is_idle(monkey
 
 def test_a_swap_is_answered_while_idle_and_a_bad_one_changes_nothing() -> None:
     with hosted() as front:
-        front.swap("static-batch", slots=4)
-        front.swap("no-such-policy")
-        front.swap("static-batch", slots=0)
-        front.read_until(lambda: len(front.all_of(SwapDone)) == 3)
-        done, unknown, option = front.all_of(SwapDone)
-        assert isinstance(done, SwapDone)
-        assert isinstance(unknown, SwapDone)
-        assert isinstance(option, SwapDone)
+        done = front.swapped("static-batch", slots=4)
         assert (done.previous, done.name, done.generation, done.error) == ("throughput-max", "static-batch", 1, "")
+        assert 0 < done.pause_ns < 1_000_000_000
+        unknown = front.swapped("no-such-policy")
         assert (unknown.name, unknown.generation, unknown.error_rule) == ("static-batch", 1, "unknown")
+        option = front.swapped("static-batch", slots=0)
         assert (option.name, option.generation, option.error_rule) == ("static-batch", 1, "options")
+
+
+class Building:
+    """Builds policies when the test lets it."""
+
+    def __init__(self) -> None:
+        self.may_end = threading.Event()
+        self.begun = threading.Event()
+        self.ended: list[BaseException] = []
+
+    def __call__(self, policy: str, options: dict[str, Any]) -> Policy:
+        self.begun.set()
+        if policy == "spinning":
+            try:
+                while True:
+                    pass
+            except BaseException as error:
+                self.ended.append(error)
+                raise
+        if policy == "raising":
+            raise SystemExit(3)
+        assert self.may_end.wait(10)
+        return build(policy, options)
+
+
+def test_streams_go_on_while_a_policy_is_built_and_a_second_swap_is_refused() -> None:
+    building = Building()
+    with hosted(step_ns=1_000_000, build_policy=building) as front:
+        front.submit(1, [3] * 10, max_tokens=400)
+        front.read_until(lambda: bool(front.tokens[1, 0]))
+        front.swap("static-batch")
+        assert building.begun.wait(10)
+        front.read_until(lambda: len(front.tokens[1, 0]) > 20)
+        assert front.all_of(SwapDone) == []
+        assert front.swapped("latency-guarantee").error_rule == "busy"
+        building.may_end.set()
+        front.read_until(lambda: len(front.all_of(SwapDone)) == 2)
+        done = front.all_of(SwapDone)[-1]
+        assert (done.name, done.generation) == ("static-batch", 1)
+        front.read_until(lambda: bool(front.finished))
+        assert front.tokens[1, 0] == expected_tokens([3] * 10, 400)
+        frames = [event for event in front.all_of(Frame) if event.step is not None]
+        steps = [event.step for event in frames if event.step is not None]
+        assert [step.generation for step in steps] == [int(step.step >= done.step) for step in steps]
+        assert all(step.decode_sequences == 1 for step in steps[1:]), "no step went by without its token"
+
+
+def test_a_policy_that_cannot_be_built_in_time_is_let_go_of_and_the_next_swap_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(host_module, "_PREPARATION_LIMIT_NS", 50_000_000)
+    interval_s = sys.getswitchinterval()
+    building = Building()
+    building.may_end.set()
+    with hosted(build_policy=building) as front:
+        stalled = front.swapped("spinning")
+        assert (stalled.error_rule, stalled.name, stalled.generation) == ("stalled", "throughput-max", 0)
+        front.wait_until(lambda: bool(building.ended))
+        assert sys.getswitchinterval() == interval_s
+        assert front.swapped("static-batch").generation == 1
+
+
+def test_a_policy_whose_building_raises_anything_is_refused() -> None:
+    with hosted(build_policy=Building()) as front:
+        assert front.swapped("raising").error_rule == "construct"
+        assert front.loop.policies.generation == 0
+
+
+def test_a_snapshot_is_taken_between_two_steps() -> None:
+    with hosted(step_ns=1_000_000) as front:
+        front.submit(1, [3] * 10, max_tokens=400)
+        front.read_until(lambda: bool(front.tokens[1, 0]))
+        front.send(TakeSnapshot(7))
+        front.read_until(lambda: bool(front.all_of(SnapshotTaken)))
+        [taken] = front.all_of(SnapshotTaken)
+        snapshot = decode_snapshot.decode(taken.snapshot)
+        [sequence] = snapshot.running
+        assert (taken.ticket, sequence.request, sequence.prompt_tokens) == (7, 1, 10)
+        assert sequence.generated_tokens == sequence.computed_tokens - 10 + 1
+        assert taken.taken_ns > 0
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from inflightd.daemon.core.wire import FinishReason
+from inflightd.daemon.core.wire import FinishReason, Frame, Started
 from inflightd.daemon.engines import scripts
 from inflightd.schedulers.api import Plan, Preemption, SequenceView, View, is_decoding, uncomputed_tokens
 from inflightd.schedulers.registry import build
@@ -34,11 +34,27 @@ class PreemptAt:
                 preempt.append((sequence, Preemption.RECOMPUTE))
         waiting: list[SequenceView] = [s for queue in view.waiting.values() for s in queue.by_arrival()]
         ready = [*view.preempted, *waiting]
-        return Plan(prefill=[(s, s.total_tokens - s.computed_tokens) for s in ready], preempt=preempt)
+        return Plan(prefill=[(s, uncomputed_tokens(s) - view.kv.cached_tokens(s)) for s in ready], preempt=preempt)
 
 
 def everything() -> PreemptAt:
     return PreemptAt(())
+
+
+def test_a_request_is_told_to_have_started_once_with_its_first_step_and_what_it_found() -> None:
+    under_test = make_loop(PreemptAt((2,)), block_size_tokens=4)
+    under_test.submit(1, [3] * 13, max_tokens=4)
+    under_test.run()
+    under_test.submit(2, [3] * 13, max_tokens=4, n=2)
+    began_ns = under_test.clock.now_ns()
+    frames: list[Frame] = []
+    while under_test.loop.has_work:
+        frame, _ = under_test.loop.step()
+        if frame is not None:
+            frames.append(frame)
+    assert [frame.started for frame in frames] == [[Started(2, began_ns, 12)], *([[]] * (len(frames) - 1))]
+    ends = [finished for frame in frames for finished in frame.finished]
+    assert [(end.scheduled_ns, end.cached_tokens, end.preemptions) for end in ends] == [(began_ns, 12, 1)] * 2
 
 
 @pytest.mark.parametrize("at", [(0,), (1,), (4,), (3, 4, 5, 6, 7)])

@@ -27,7 +27,8 @@ class Written:
         if self.write is not None:
             return self.write(view)
         waiting = [s for queue in view.waiting.values() for s in queue.by_arrival()]
-        return Plan(prefill=[(s, s.total_tokens - s.computed_tokens) for s in [*view.preempted, *waiting]])
+        cached = view.kv.cached_tokens
+        return Plan(prefill=[(s, s.total_tokens - s.computed_tokens - cached(s)) for s in [*view.preempted, *waiting]])
 
 
 @pytest.fixture
@@ -72,6 +73,11 @@ def waiting(view: View) -> Any:
         ("reasons", None, lambda v: Plan(reasons=cast(Any, ["default"]))),
         ("reasons", None, lambda v: Plan(reasons={"default": cast(Any, 3)})),
         ("reasons", None, lambda v: Plan(reasons=cast(Any, {3: "full"}))),
+        ("reasons", None, lambda v: Plan(passed_over=cast(Any, [2]))),
+        ("reasons", None, lambda v: Plan(passed_over=cast(Any, {"2": "full"}))),
+        ("reasons", None, lambda v: Plan(passed_over=cast(Any, {True: "full"}))),
+        ("reasons", None, lambda v: Plan(passed_over=cast(Any, {2: 3}))),
+        ("preempt", 1, lambda v: Plan(preempt=[(running(v), cast(Any, "swap out"))])),
         ("progress", None, lambda v: Plan(decode=())),
         ("progress", None, lambda v: Plan(decode=(), wake_ns=cast(Any, math.nan))),
         ("progress", None, lambda v: Plan(decode=(), wake_ns=cast(Any, math.inf))),
@@ -95,6 +101,59 @@ def test_a_broken_rule_is_named(
     assert loop.state().steps == before.steps + 1
     under_test.run()
     assert len(under_test.finished) == 2
+
+
+@pytest.mark.parametrize(
+    ("rule", "write"),
+    [
+        ("decode", lambda s: Plan(decode=[s])),
+        ("preempt", lambda s: Plan(preempt=[(s, Preemption.SWAP)])),
+        ("duplicate", lambda s: Plan(prefill=[(s, 1)], preempt=[(s, Preemption.RECOMPUTE)])),
+        ("tokens", lambda s: Plan(prefill=[(s, 2)])),
+    ],
+)
+def test_a_swapped_out_sequence_comes_back_by_prefill_or_loses_its_copy(
+    rule: str, write: Callable[[Any], Plan]
+) -> None:
+    under_test = make_loop(Written(), blocks=8, host_blocks=8)
+    under_test.submit(1, [3] * 60)
+    under_test.step()
+    sequence = under_test.loop.roster.running[0]
+    under_test.loop.use_policy(1, Written(lambda v: Plan(preempt=[(sequence, Preemption.SWAP)], decode=())))
+    under_test.step()
+    under_test.loop.use_policy(2, Written())
+    under_test.loop.use_policy(3, Written(lambda v: write(sequence)))
+    under_test.step()
+    assert [fault.rule for fault in under_test.faults] == [rule]
+    under_test.run()
+    assert len(under_test.finished) == 1
+
+
+def test_tokens_that_are_cached_are_not_left_to_compute() -> None:
+    under_test = make_loop(Written())
+    for number in (1, 2):
+        under_test.submit(number, [3] * 60, max_tokens=1)
+        if number == 1:
+            under_test.run()
+    under_test.loop.use_policy(1, Written(lambda v: Plan(prefill=[(waiting(v), 13)])))
+    under_test.step()
+    assert [fault.rule for fault in under_test.faults] == ["tokens"]
+    assert "12 are left" in under_test.faults[0].detail
+    assert under_test.finished[2, 0].cached_tokens == 48
+
+
+def test_who_waits_for_what_is_counted_over_all_classes(under_test: LoopUnderTest) -> None:
+    for number in (3, 4):
+        under_test.submit(number, [5] * 6, service_class="unheard-of")
+    over = {2: "too long", 1: "it runs", 99: "it is nobody", 3: "\udcff" + "x" * 10_000_000}
+    reasons = {"default": "full", "unheard-of": "full", "nobody": "is here"}
+    under_test.loop.use_policy(1, Written(lambda v: Plan(reasons=reasons, passed_over=over)))
+    record = under_test.step()
+    assert record is not None
+    assert under_test.faults == []
+    long_reason = next(reason for reason in record.waiting_by_reason if "xxx" in reason)
+    assert len(long_reason) < 10_000
+    assert record.waiting_by_reason == {"too long": 1, long_reason: 1, "full": 1}
 
 
 @pytest.mark.parametrize(

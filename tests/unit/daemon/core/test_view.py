@@ -117,10 +117,22 @@ def test_a_tenant_pays_for_its_prompt_when_it_starts_and_for_its_answer_when_it_
         under_test.step()
     assert served(under_test) == {"a": 20}
     under_test.step()
-    assert served(under_test) == {"a": 25}
+    assert served(under_test) == {"a": 20 + 2 * 5}
     under_test.submit(1, [3] * 3, max_tokens=1, tenant="a")
     under_test.step()
-    assert policy.served == {"a": 25}  # what a policy is shown is the same
+    assert policy.served == {"a": 30}  # what a policy is shown is the same
+
+
+def test_a_long_answer_is_paid_a_block_at_a_time() -> None:
+    under_test = make_loop(OneAtATime(), block_size_tokens=16)
+    under_test.submit(0, [3] * 20, max_tokens=50, tenant="a")
+    paid = []
+    for _ in range(50):
+        under_test.step()
+        paid.append(served(under_test)["a"])
+    # A block is taken with the tokens that go to the positions 32, 48 and 64.
+    assert sorted(set(paid)) == [20, 20 + 2 * 13, 20 + 2 * 29, 20 + 2 * 45, 20 + 2 * 50]
+    assert [paid.count(tokens) for tokens in sorted(set(paid))] == [13, 16, 16, 4, 1]
 
 
 def test_a_prompt_is_paid_once_however_often_it_is_computed() -> None:
@@ -128,14 +140,14 @@ def test_a_prompt_is_paid_once_however_often_it_is_computed() -> None:
     under_test.submit(0, [3] * 20, max_tokens=5, tenant="a")
     under_test.run()
     assert under_test.finished[0, 0].preemptions == 1
-    assert served(under_test) == {"a": 25}
+    assert served(under_test) == {"a": 20 + 2 * 5}
 
 
 def test_every_sample_is_paid_and_their_prompt_once() -> None:
     under_test = make_loop(build("throughput-max", {}))
     under_test.submit(0, [3] * 20, max_tokens=5, n=3, tenant="a")
     under_test.run()
-    assert served(under_test) == {"a": 20 + 3 * 5}
+    assert served(under_test) == {"a": 20 + 2 * 3 * 5}
 
 
 def test_who_is_cancelled_pays_for_what_it_got() -> None:
@@ -147,7 +159,7 @@ def test_who_is_cancelled_pays_for_what_it_got() -> None:
     under_test.cancel(0)
     under_test.cancel(1)
     under_test.run()
-    assert served(under_test) == {"a": 24, "b": 0}
+    assert served(under_test) == {"a": 20 + 2 * 4, "b": 0}
 
 
 def test_tenants_take_turns_by_what_they_were_served() -> None:
@@ -161,7 +173,7 @@ def test_tenants_take_turns_by_what_they_were_served() -> None:
     order = [number for number, _ in under_test.finished]  # in order of their ends
     trickle = [order.index(number) for number in range(12, 16)]
     assert trickle == [1, 3, 5, 7]
-    assert served(under_test) == {"flood": 240, "trickle": 80}
+    assert served(under_test) == {"flood": 12 * 24, "trickle": 4 * 24}
 
 
 def test_being_away_earns_no_credit() -> None:
@@ -176,7 +188,7 @@ def test_being_away_earns_no_credit() -> None:
         under_test.submit(number, [3] * 16, max_tokens=4, tenant="idle")
     for number in range(15, 19):
         under_test.submit(number, [3] * 16, max_tokens=4, tenant="busy")
-    assert served(under_test)["idle"] == 9 * 20  # where the other stood when it was served last, not 20
+    assert served(under_test)["idle"] == 24 + 9 * 24 + 16 + 2  # where the other stands, who waited last, not 24
     under_test.run()
     order = [number for number, _ in under_test.finished][11:]
     assert max(order.index(number) for number in range(15, 17)) < max(order.index(number) for number in range(11, 15))

@@ -6,7 +6,7 @@ import pytest
 
 from inflightd.daemon.core.sampling.params import SamplingParams
 from inflightd.daemon.core.sampling.state import SamplingState
-from inflightd.daemon.engines.api import Draw, MoveKind, Row, StepBatch
+from inflightd.daemon.engines.api import BlockMove, Draw, MoveKind, Row, StepBatch
 from inflightd.daemon.engines.scripted import ScriptedEngine, ScriptedOptions
 from inflightd.daemon.errors import EngineError
 
@@ -24,13 +24,18 @@ def make_state(prompt: Sequence[int], output: Sequence[int] = ()) -> SamplingSta
 @pytest.fixture
 def engine() -> ScriptedEngine:
     """Blocks 0-2 hold TEXT (sequence 1), blocks 3-5 OTHER (sequence 2)."""
-    engine = ScriptedEngine(ScriptedOptions(block_size_tokens=4, blocks_total=12, strict=True))
+    engine = ScriptedEngine(ScriptedOptions(block_size_tokens=4, blocks_total=12, host_blocks_total=4, strict=True))
     run(engine, Row(1, TEXT, 0, [0, 1, 2], [Draw(make_state(TEXT), 0)]), Row(2, OTHER, 0, [3, 4, 5], ()))
     return engine
 
 
-def run(engine: ScriptedEngine, *rows: Row, copies: Sequence[tuple[int, int]] = ()) -> None:
-    engine.start(StepBatch(2, rows, moves=[(MoveKind.COPY, *pair) for pair in copies]))
+COPY, OUT, IN = MoveKind
+
+
+def run(
+    engine: ScriptedEngine, *rows: Row, copies: Sequence[tuple[int, int]] = (), moves: Sequence[BlockMove] = ()
+) -> None:
+    engine.start(StepBatch(2, rows, moves=[*((COPY, *pair) for pair in copies), *moves]))
     engine.finish()
 
 
@@ -47,6 +52,18 @@ def test_right_steps_pass(engine: ScriptedEngine) -> None:
     run(engine, Row(4, [77, 78], 8, [0, 1, 8], [Draw(make_state([*TEXT[:8], 77, 78]), 0)]))  # prefix of 2 blocks
     run(engine, Row(5, [55], 9, [0, 1, 10], [Draw(make_state([*TEXT[:9], 55]), 0)]), copies=[(2, 10)])
     run(engine, Row(6, TEXT, 0, [3, 4, 5], [Draw(make_state(TEXT), 0)]))  # sequence 2 has ended
+
+
+OUT_TEXT = [(OUT, 0, 3), (OUT, 1, 1), (OUT, 2, 2)]
+
+
+def test_right_moves_pass(engine: ScriptedEngine) -> None:
+    """Out and back to other blocks while somebody else uses the old ones, in one step and in several."""
+    run(engine, Row(3, OTHER, 0, [0, 1, 2], [Draw(make_state(OTHER), 0)]), moves=OUT_TEXT)
+    run(engine, decode([9, 8, 7, 6]), moves=[(IN, 3, 9), (IN, 1, 8), (IN, 2, 7)])
+    # A copy goes out; the block it was copied from is overwritten before the same step; a host block is used twice.
+    moves = [(COPY, 5, 10), (OUT, 10, 0), (OUT, 9, 1), (IN, 1, 10), (OUT, 8, 1), (IN, 0, 9)]
+    run(engine, Row(4, [55], 11, [3, 4, 9], [Draw(make_state([*OTHER[:11], 55]), 0)]), moves=moves)
 
 
 WRONG: dict[str, tuple[str, Callable[[ScriptedEngine], None]]] = {
@@ -81,6 +98,19 @@ WRONG: dict[str, tuple[str, Callable[[ScriptedEngine], None]]] = {
         lambda e: run(e, Row(5, [55], 9, [0, 1, 10], ()), copies=[(5, 10)]),
     ),
     "a copy to nowhere": ("outside 0..11", lambda e: run(e, decode([0, 1, 2, 6]), copies=[(0, 12)])),
+    "out to nowhere": ("OUT of block 0 to 4: outside 0..11 and 0..3", lambda e: run(e, moves=[(OUT, 0, 4)])),
+    "in from nowhere": ("IN of block 4 to 0: outside 0..3 and 0..11", lambda e: run(e, moves=[(IN, 4, 0)])),
+    "in of what never went out": ("IN of block 3 to 0: there is nothing in it", lambda e: run(e, moves=[(IN, 3, 0)])),
+    "out of a block never written": ("OUT of block 9 to 0: there is nothing", lambda e: run(e, moves=[(OUT, 9, 0)])),
+    "in twice": ("there is nothing in it", lambda e: run(e, moves=[(OUT, 0, 0), (IN, 0, 8), (IN, 0, 9)])),
+    "blocks brought back in the wrong order": (
+        "another text",
+        lambda e: run(e, decode([9, 8, 7, 6]), moves=[*OUT_TEXT, (IN, 3, 8), (IN, 1, 9), (IN, 2, 7)]),
+    ),
+    "out after the block was taken": (
+        "another text",
+        lambda e: run(e, decode([9, 1, 2, 6]), moves=[(COPY, 3, 0), (OUT, 0, 0), (IN, 0, 9)]),
+    ),
 }
 
 
@@ -98,8 +128,9 @@ def test_spoiling_a_shared_block_is_found_when_it_is_read_later(engine: Scripted
 
 
 def test_a_batch_may_not_change_while_it_runs(engine: ScriptedEngine) -> None:
-    table = [0, 1, 2, 6]
-    engine.start(StepBatch(2, [decode(table)]))
-    table.append(7)
-    with pytest.raises(EngineError, match="changed while it ran"):
-        engine.finish()
+    table, moves = [0, 1, 2, 6], [(OUT, 3, 0)]
+    for change in (lambda: table.append(7), lambda: moves.append((OUT, 4, 1))):
+        engine.start(StepBatch(2, [decode(table)], moves=moves))
+        change()
+        with pytest.raises(EngineError, match="changed while it ran"):
+            engine.finish()

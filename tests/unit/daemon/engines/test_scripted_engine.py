@@ -9,7 +9,7 @@ from inflightd.daemon.clock import VirtualClock
 from inflightd.daemon.core.sampling.params import SamplingParams
 from inflightd.daemon.core.sampling.state import SamplingState
 from inflightd.daemon.core.wire import KvSettings, ScriptedSettings, Start, StepLimits
-from inflightd.daemon.engines.api import Draw, Row, StepBatch, StepResult
+from inflightd.daemon.engines.api import Draw, MoveKind, Row, StepBatch, StepResult
 from inflightd.daemon.engines.scripted import ScriptedEngine, ScriptedOptions, echo, hashed, launch, load, tokens
 from inflightd.daemon.engines.scripts import spoken
 from inflightd.daemon.engines.simulated import SimulatedOptions
@@ -120,6 +120,16 @@ def test_a_simulated_step_costs_what_the_model_says() -> None:
     assert engine.info.engine == "simulated"
 
 
+def test_a_simulated_step_pays_for_blocks_that_are_swapped() -> None:
+    clock = VirtualClock()
+    cost = StepCost(fixed_ns=1e6, prefill_token_ns=0, decode_ns=0, context_token_ns=0, swap_block_ns=5000)
+    engine = ScriptedEngine(ScriptedOptions(cost=cost, host_blocks_total=8), clock)
+    moves = [(MoveKind.COPY, 0, 9), (MoveKind.OUT, 1, 0), (MoveKind.OUT, 2, 1), (MoveKind.IN, 0, 5)]
+    result = run(engine, StepBatch(1, prompt_batch(make_state([1])).rows, moves=moves))
+    assert (result.moves_ns, result.forward_ns, clock.now_ns()) == (15_000, 1_000_000, 1_015_000)
+    assert engine.info.host_blocks_total == 8
+
+
 def test_steps_do_not_nest() -> None:
     engine = ScriptedEngine()
     with pytest.raises(EngineError, match="no step"):
@@ -153,6 +163,12 @@ def test_launch_gives_a_full_batch_of_longest_sequences_their_blocks() -> None:
     quiet: Callable[[str, float], None] = lambda stage, fraction: None  # noqa: E731
     assert launch(start(), quiet).info.blocks_total == 4 * 7
     assert launch(start(kv=KvSettings(blocks=5)), quiet).info.blocks_total == 5
+
+
+def test_launch_gives_it_the_host_blocks_it_is_said_to_have() -> None:
+    said = ScriptedSettings(context_tokens=100, block_size_tokens=16, host_blocks=7)
+    assert launch(start(scripted=said), lambda stage, fraction: None).info.host_blocks_total == 7
+    assert launch(start(), lambda stage, fraction: None).info.host_blocks_total == 0
 
 
 @pytest.mark.parametrize(

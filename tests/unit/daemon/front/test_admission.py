@@ -10,6 +10,7 @@ from inflightd.daemon.front.admission import (
     ModelLimits,
     QueueBounds,
     RetryEstimate,
+    check_class,
     check_queue,
     fitted_sampling,
 )
@@ -43,6 +44,15 @@ def test_a_prompt_one_short_of_the_limit_gets_exactly_one_token() -> None:
     """Case E10."""
     assert fitted(LIMIT - 1).max_tokens == 1
     assert fitted(LIMIT - 1, max_tokens=1000).max_tokens == 1
+
+
+def test_a_prompt_longer_than_its_class_takes_is_refused_with_both_numbers_and_the_class() -> None:
+    check_class("batch", None, 10**6)
+    check_class("batch", 40, 40)
+    with pytest.raises(InvalidRequest) as caught:
+        check_class("batch", 40, 41)
+    assert caught.value.field == "prompt"
+    assert all(part in str(caught.value) for part in ("41 tokens", "at most 40", "batch"))
 
 
 def test_an_empty_prompt_is_refused_and_one_of_a_token_is_not() -> None:

@@ -62,6 +62,7 @@ class Told:
         self.lost: list[str] = []
         self.states: list[EngineState] = []
         self.changed = asyncio.Event()
+        self.other_policies: list[bool] = []  # whether there is one to start again with
 
     def on_event(self, event: Event) -> None:
         self.events.append(event)
@@ -77,6 +78,9 @@ class Told:
 
     def on_engine_state(self, state: EngineState) -> None:
         self.states.append(state)
+
+    def on_policy_not_built(self) -> bool:
+        return self.other_policies.pop() if self.other_policies else False
 
     async def until(self, what: str, count: int) -> None:
         async with asyncio.timeout(20):
@@ -143,6 +147,16 @@ async def test_a_load_that_cannot_ever_succeed_is_a_configuration_error() -> Non
             await asyncio.wait_for(task, 20)
     assert (caught.value.field, caught.value.reason) == ("model", "no")
     assert len(told.lost) == 1
+
+
+async def test_a_policy_that_is_not_there_any_more_is_no_configuration_error_while_there_is_another() -> None:
+    script = "send(dict(type='load_failed', field='scheduler', value='x', reason='gone', permanent=True))"
+    link, told = running(script)
+    told.other_policies = [True, True]
+    async with supervised(link) as task:
+        with pytest.raises(ConfigError, match="gone"):
+            await asyncio.wait_for(task, 20)
+    assert len(told.lost) == 3
 
 
 async def test_starts_that_never_get_ready_are_given_up() -> None:

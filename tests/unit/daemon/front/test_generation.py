@@ -3,7 +3,7 @@
 import pytest
 
 from inflightd.daemon.core.sampling.params import SamplingParams
-from inflightd.daemon.core.wire import Cancel, Command, Finished, Frame, LoopState, Submit, TokenDelta
+from inflightd.daemon.core.wire import Cancel, Command, Finished, Frame, LoopState, Started, Submit, TokenDelta
 from inflightd.daemon.errors import GenerationEnded, Unavailable
 from inflightd.daemon.front.delta import Delta
 from inflightd.daemon.front.generation import Generation
@@ -140,6 +140,7 @@ async def test_each_sample_has_its_end_and_only_the_last_the_usage() -> None:
     assert [delta.sample for delta in deltas if delta.usage is not None] == [deltas[-1].sample]
     assert deltas[-1].usage is not None
     assert deltas[-1].usage.completion_tokens == 5
+    assert deltas[-1].usage.cached_tokens == 2, "of the prompt, which the samples share"
     assert len(bench.terminals) == 1
 
 
@@ -147,6 +148,7 @@ async def test_each_sample_has_its_end_and_only_the_last_the_usage() -> None:
 async def test_what_there_was_comes_with_the_reason_before_the_error(reason: str) -> None:
     """Case G07: a partial answer says why it is one."""
     bench = Bench(n=2)
+    bench.table.on_frame(Frame(started=[Started(5, 7, 2)], state=STATE))
     bench.frame((0, ids("a")), (1, ids("b")[:1]))
     bench.table.end(bench.live, reason)
     first = await bench.generation.next()
@@ -154,6 +156,9 @@ async def test_what_there_was_comes_with_the_reason_before_the_error(reason: str
     assert "".join(delta.text for delta in first + second) == "ab"
     assert [delta.finish_reason for delta in second] == [reason, reason]
     assert second[-1].usage is not None
+    assert second[-1].usage.cached_tokens == 2, "the engine's own record did not come in time"
+    assert second[-1].timings is not None
+    assert second[-1].timings.queued_ns == 3
     with pytest.raises(GenerationEnded) as caught:
         await bench.generation.next()
     assert caught.value.reason == reason

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from inflightd.daemon.core.sampling.params import SamplingParams
-from inflightd.daemon.core.wire import Cancel, Command, Finished, Frame, LoopState, Submit, TokenDelta
+from inflightd.daemon.core.wire import Cancel, Command, Finished, Frame, LoopState, Started, Submit, TokenDelta
 from inflightd.daemon.engines.api import TokenLogprobs
 from inflightd.daemon.errors import GenerationEnded, Unavailable
 from inflightd.daemon.front.requests import LiveRequest, RequestTable
@@ -99,6 +99,14 @@ async def test_first_token_leaves_the_queue_and_gaps_are_counted_by_sample() -> 
     assert (bench.table.queued_requests, bench.table.queued_prompt_tokens) == (0, 0)
     assert bench.first_tokens == [live.number]
     assert bench.gaps == [(250, 2)], "tokens that come together share their gap"
+
+
+async def test_what_was_cached_is_known_from_the_first_step_on() -> None:
+    bench = Bench()
+    live, other = bench.add(), bench.add()
+    bench.table.on_frame(Frame(started=[Started(live.number, 1_200, 2), Started(99, 1, 1)], state=STATE))
+    assert (live.scheduled_ns, live.cached_tokens) == (1_200, 2)
+    assert (other.scheduled_ns, other.cached_tokens) == (0, 0)
 
 
 async def test_a_request_that_never_got_a_token_leaves_the_queue_too() -> None:

@@ -84,6 +84,29 @@ def check_fit(
     return CacheFit(blocks, blocks * block_bytes, min(limit, slots))
 
 
+def fitted_host_blocks(
+    *, swap_bytes: int, block_bytes: int, pool_bytes: int, weights_bytes: int, available_bytes: int
+) -> int:
+    """Blocks in a swap pool of `swap_bytes` beside weights and block pool; 0 for 0.  Raises ConfigError as above."""
+    if swap_bytes == 0:
+        return 0
+    value, no_swap = show_size(swap_bytes), "swap_memory = 0, and preempted sequences are computed again"
+    if swap_bytes < block_bytes:
+        reason = f"not even one block, which takes {show_size(block_bytes)}; what helps: more, or {no_swap}"
+        raise ConfigError("swap_memory", value, reason)
+    most_blocks = (available_bytes - weights_bytes - pool_bytes) // block_bytes
+    if swap_bytes > available_bytes - weights_bytes - pool_bytes:
+        raise ConfigError(
+            "swap_memory",
+            value,
+            f"the weights take {show_size(weights_bytes)} and the KV pool {show_size(pool_bytes)}, "
+            f"{show_size(available_bytes)} are available; what helps: "
+            + (f"swap_memory of at most {show_size(most_blocks * block_bytes)}; " if most_blocks else "")
+            + f"{no_swap}; a smaller pool (kv_blocks or kv_memory)",
+        )
+    return swap_bytes // block_bytes
+
+
 def _sequence_limit(context_tokens: int, max_sequence_tokens: int | None) -> int:
     if max_sequence_tokens is None:
         return context_tokens

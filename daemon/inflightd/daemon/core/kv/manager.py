@@ -1,4 +1,4 @@
-"""Block tables by sequence number: ask with blocks_needed/can_hold, act with grow/fork/free.
+"""Block tables by sequence number: ask with blocks_needed/can_hold, act with claim/grow/fork/free.
 
 Where copies happen.  Samples of one request share the full blocks of its prompt.  The partial last block is copied for
 each sample when it splits off, not at its first write: the chunk that ends the prompt is grown with `forks` = n - 1 and
@@ -6,19 +6,23 @@ takes one block per sample then (the ledger books the same), `fork()` hands them
 booked block is really held, and no sample can be left without one in the next step.  A fork nobody booked shares the
 partial block too, and grow() copies it before the first of the sharers writes (copy-on-write).
 
-All copies, in the order in which fork() and grow() returned them, are done before the next step computes anything.
-Then a source may even be freed and taken again in between.
+All copies, within the device and to and from host memory, are done in the order in which they were returned, before
+the next step computes anything.  Then a source may even be freed and taken again in between.
+
+What sequences find in the cache, they claim before anybody grows in that step, so that no block is evicted that a plan
+counts on.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from inflightd.daemon.core.kv.figures import KvFigures
+from inflightd.daemon.core.kv.content import Digest
+from inflightd.daemon.core.kv.figures import KvFigures, measure
+from inflightd.daemon.core.kv.host_pool import HostPool
+from inflightd.daemon.core.kv.integrity import check_tables
 from inflightd.daemon.core.kv.pool import BlockPool
-from inflightd.daemon.core.kv.prefix import NoPrefixCache
+from inflightd.daemon.core.kv.prefix import PrefixCache
 from inflightd.daemon.core.kv.table import BlockTable, blocks_for
 from inflightd.daemon.errors import CacheCorrupted
 from inflightd.schedulers.api import SequenceView
@@ -29,15 +33,26 @@ NO_COPIES: Copies = ()
 
 
 class KvManager:
-    """One block table per sequence that holds blocks.  Owned by the step loop."""
+    """One block table per sequence that holds blocks, on the device or in host memory.  Owned by the step loop."""
 
-    __slots__ = ("_block_size_tokens", "_tables", "pool", "prefix")
+    __slots__ = ("_block_size_tokens", "_tables", "host", "pool", "prefix")
 
-    def __init__(self, blocks_total: int, block_size_tokens: int) -> None:
+    def __init__(
+        self,
+        blocks_total: int,
+        block_size_tokens: int,
+        *,
+        host_blocks_total: int = 0,
+        prefix_cache: bool = True,
+        digest: Digest | None = None,
+    ) -> None:
+        """digest: of what blocks hold; a keyed one of its own if None."""
         self.pool = BlockPool(blocks_total, block_size_tokens)
-        self.prefix = NoPrefixCache()
+        self.host = HostPool(host_blocks_total)
+        self.prefix = PrefixCache(self.pool, enabled=prefix_cache, digest=digest)
         self._block_size_tokens = block_size_tokens
-        # Mutable state, owned by this class: a sequence is in here from its first grow() or fork() to free().
+        # Mutable state, owned by this class: a sequence is in here from its first claim(), grow(), fork() or swap_in()
+        # to free() or swap_out().
         self._tables: dict[int, BlockTable] = {}
 
     @property
@@ -71,11 +86,37 @@ class KvManager:
         return len(table.blocks) + len(table.fork_blocks) if table is not None else 0
 
     def exclusive_blocks(self, number: int) -> int:
-        """Blocks that free() of this sequence alone would make free.  O(log of its blocks)."""
+        """Blocks that free() of this sequence alone would make free.  O(its blocks)."""
         table = self._tables.get(number)
         if table is None:
             return 0
-        return len(table.blocks) - self._shared_blocks(table.blocks) + len(table.fork_blocks)
+        refcounts = self.pool.refcounts
+        return [refcounts[block] for block in table.blocks].count(1) + len(table.fork_blocks)
+
+    # --- found by content -------------------------------------------------------------------------------------------
+
+    def cached_tokens(self, number: int, total_tokens: int) -> int:
+        """Leading tokens, of the `total_tokens` known ones, that claim() would find; 0 for one that holds blocks."""
+        if number in self._tables or number in self.host.held:
+            return 0
+        return len(self.prefix.found(number, total_tokens)) * self._block_size_tokens
+
+    def claim(self, number: int, total_tokens: int) -> int:
+        """A sequence that holds no block starts: it takes those in which its tokens are found.
+
+        Returns the tokens that are computed by that.
+        """
+        found = self.prefix.found(number, total_tokens)
+        found_tokens = len(found) * self._block_size_tokens
+        if found:
+            table = self._tables[number] = BlockTable()
+            table.blocks = list(found)
+            table.writable_tokens = found_tokens
+            self.pool.share(found)
+        self.prefix.expect(number, len(found))
+        return found_tokens
+
+    # --- growing and splitting --------------------------------------------------------------------------------------
 
     def blocks_needed(self, number: int, computed_tokens: int, tokens: int, forks: int = 0) -> int:
         """Blocks that grow() with these arguments would take from the free ones."""
@@ -157,16 +198,20 @@ class KvManager:
                 self.pool.share(grown.blocks)
                 table.writable_tokens = 0
             self._tables[child] = grown
+            self.prefix.fork(parent, child, whole)
         if table.fork_blocks:
             self.pool.release(table.fork_blocks)
             table.fork_blocks = []
         return copies
 
+    # --- giving up --------------------------------------------------------------------------------------------------
+
     def free(self, number: int) -> int:
-        """Drop all references of the sequence: it ended, or was preempted and will be computed again from token 0.
+        """Drop all references of the sequence: it ended, or was preempted and will be computed again.
 
         Returns the number of blocks that became free; 0 for a sequence that holds none, so it may be called twice.
         """
+        self.prefix.withdraw(number)
         table = self._tables.pop(number, None)
         if table is None:
             return 0
@@ -175,51 +220,58 @@ class KvManager:
         table.writable_tokens = 0
         return self.pool.release(fork_blocks) + self.pool.release(blocks)
 
+    def leave(self, number: int) -> None:
+        """The sequence ended, in whatever state: it holds nothing any more, on the device or in host memory."""
+        self.free(number)
+        self.host.release(number)
+        self.prefix.leave(number)
+
+    def restore(self, number: int, table: BlockTable) -> None:
+        """Begin with a table that a sequence had in another manager; its blocks have been taken of this one's pool."""
+        self._tables[number] = table
+
+    def swap_out(self, number: int, computed_tokens: int) -> Copies:
+        """Free the blocks of a running sequence; the copies (device block, host block) that save what it computed.
+
+        Raises CacheCorrupted if host memory has no room for them: ask the ledger before.
+        """
+        saved = self._tables[number].blocks[: blocks_for(computed_tokens, self._block_size_tokens)]
+        copies = list(zip(saved, self.host.take(number, len(saved)), strict=True))
+        self.free(number)
+        return copies
+
+    def swap_in(self, number: int) -> Copies | None:
+        """Blocks for all that was saved; the copies (host block, device block) that bring it back.
+
+        None, and nothing changed, if the blocks do not fit.  What comes back is found by its content once the next
+        step of the sequence has been applied.
+        """
+        fresh = self.pool.take(len(self.host.held[number]))
+        if fresh is None:
+            return None
+        table = self._tables[number] = BlockTable()
+        table.blocks = fresh
+        table.writable_tokens = len(fresh) * self._block_size_tokens
+        self.prefix.expect(number, 0)
+        return list(zip(self.host.release(number), fresh, strict=True))
+
+    # --- looking ----------------------------------------------------------------------------------------------------
+
     def figures(self, sequences: Iterable[SequenceView]) -> KvFigures:
-        """Occupancy and fragmentation; `sequences` are those that hold blocks.  O(sequences + shared blocks)."""
-        size = self._block_size_tokens
-        tokens_held = slots = 0
-        shared_tokens: dict[int, int] = {}
-        for sequence in sequences:
-            table = self._tables.get(sequence.number)
-            if table is None:
-                continue
-            shared = self._shared_blocks(table.blocks)
-            for index, block in enumerate(table.blocks[:shared]):
-                filled = min(size, max(0, sequence.computed_tokens - index * size))
-                shared_tokens[block] = max(filled, shared_tokens.get(block, 0))
-            tokens_held += max(0, sequence.computed_tokens - shared * size)
-            slots += (len(table.blocks) - shared) * size
-        return KvFigures(
-            blocks_total=self.pool.blocks_total,
-            blocks_free=self.pool.free_blocks,
-            blocks_cached=self.prefix.cached_blocks,
-            blocks_held=self.pool.held_blocks,
-            blocks_shared=self.pool.shared_blocks,
-            tokens_held=tokens_held + sum(shared_tokens.values()),
-            token_slots_held=slots + len(shared_tokens) * size,
-        )
+        """Occupancy and fragmentation; `sequences` are those that hold blocks.  O(their blocks)."""
+        return measure(self.pool, self._tables, sequences)
 
     def check_integrity(self) -> None:
-        """Raise CacheCorrupted unless pool and tables agree in every block.  O(blocks + entries of all tables)."""
-        pool = self.pool
-        pool.check_integrity()
-        if pool.free_blocks + self.prefix.cached_blocks + pool.held_blocks != pool.blocks_total:
-            raise CacheCorrupted("free, cached and held blocks are not the whole pool")
-        holders: Counter[int] = Counter()
-        for number, table in self._tables.items():
-            held = table.blocks + table.fork_blocks
-            if len(set(held)) != len(held):
-                raise CacheCorrupted(f"sequence {number} holds a block twice: {table}")
-            if table.writable_tokens not in (0, len(table.blocks) * self._block_size_tokens):
-                raise CacheCorrupted(f"sequence {number} may write other blocks than it has: {table}")
-            counts = [pool.refcounts[block] for block in table.blocks]
-            if counts != sorted(counts, reverse=True):
-                raise CacheCorrupted(f"sequence {number} shares a block behind one it does not share: {table}")
-            holders.update(held)
-        for block, count in enumerate(pool.refcounts):
-            if count != holders[block]:
-                raise CacheCorrupted(f"block {block} counts {count} holders, {holders[block]} tables hold it")
+        """Raise CacheCorrupted unless pools, tables and contents agree in every block.
+
+        O(blocks + entries of all tables + contents of all sequences).
+        """
+        self.pool.check_integrity()
+        self.host.check_integrity()
+        self.prefix.check_integrity()
+        check_tables(self._tables, self.pool, self.prefix.texts)
+        if both := self._tables.keys() & self.host.held.keys():
+            raise CacheCorrupted(f"sequences {both} hold blocks on the device and in host memory")
 
     def _needs(self, table: BlockTable | None, computed_tokens: int, tokens: int, forks: int) -> tuple[int, int, int]:
         """Blocks to copy shared ones to, to add at the end, and to hold for forks."""
@@ -236,9 +288,3 @@ class KvManager:
         if forks and end_tokens % size:
             to_fork = max(0, forks - len(table.fork_blocks)) if table is not None else forks
         return after - first, max(0, blocks_for(end_tokens, size) - len(blocks)), to_fork
-
-    def _shared_blocks(self, blocks: Sequence[int]) -> int:
-        refcounts = self.pool.refcounts
-        if not blocks or refcounts[blocks[0]] == 1:
-            return 0
-        return bisect_left(blocks, True, key=lambda block: refcounts[block] == 1)

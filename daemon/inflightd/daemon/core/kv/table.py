@@ -9,8 +9,6 @@ class BlockTable:
     Written by `KvManager` only.  The list may be given to the engine as it is: it grows in place between steps, and a
     free() in mid-step leaves the list of the running step alone.  Read the attribute anew for each step: a copied block
     makes a new list.
-
-    Shared blocks come first: who shares block i + 1 of a table shares block i too, so counts never rise along a table.
     """
 
     __slots__ = ("blocks", "fork_blocks", "writable_tokens")

@@ -25,10 +25,11 @@ class KvPoolView:
 
     @property
     def host_blocks_free(self) -> int:
-        return 0
+        return self._manager.host.free_blocks
 
     def ledger(self) -> KvLedger:
         return KvLedger(self._manager)
 
     def cached_tokens(self, sequence: SequenceView) -> int:
-        return self._manager.prefix.cached_tokens(sequence)
+        """See `inflightd.schedulers.api.KvView`."""
+        return self._manager.cached_tokens(sequence.number, sequence.total_tokens)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from inflightd.daemon.core.sampling.params import SamplingParams
-from inflightd.daemon.core.sampling.tally import TokenTally
 
 if TYPE_CHECKING:
     from inflightd.daemon.core.sampling.edits import LogitEditor
+    from inflightd.daemon.core.sampling.tally import TokenTally
 
 
 class SamplingState:
@@ -27,10 +27,10 @@ class SamplingState:
         self.prompt_ids = prompt_ids
         self.output_ids: list[int] = []
         self.tally: TokenTally | None = None  # what the penalties are about; None: there are none
-        if params.repetition_penalty != 1:
-            self.tally = TokenTally(prompt_ids)
-        elif params.presence_penalty or params.frequency_penalty:
-            self.tally = TokenTally()
+        if params.repetition_penalty != 1 or params.presence_penalty or params.frequency_penalty:
+            from inflightd.daemon.core.sampling.tally import TokenTally  # (NumPy: a loop without penalties needs none)
+
+            self.tally = TokenTally(prompt_ids if params.repetition_penalty != 1 else ())
         self.editor: LogitEditor | None = None  # made by the sampler when it first needs one
 
     def observe(self, token_id: int) -> None:

@@ -96,7 +96,7 @@ class OpenVinoEngine:
         self._request = compiled.create_infer_request()
         self._normaliser = Normaliser(normaliser)
         # Block num_blocks is where padding rows write.
-        self.kv = KvCache(compiled, model, kv_dtype, options.num_blocks + 1)
+        self.kv = KvCache(compiled, model, kv_dtype, options.num_blocks + 1, options.num_host_blocks)
         for name, tensor in self.kv.tensors.items():
             self._request.set_tensor(name, tensor)
         rows = 2 * options.max_batch_size  # of them may be padding
@@ -109,6 +109,7 @@ class OpenVinoEngine:
         )
         self._sampler = Sampler(model.eos_token_ids, model.vocab_size)
         self._draws: StepDraws | None = None  # of the step that runs
+        self._moves_ns = 0  # of the step that runs
         self._started_ns = 0
         self._info = EngineInfo(
             engine="openvino",
@@ -117,6 +118,7 @@ class OpenVinoEngine:
             context_tokens=model.context_tokens,
             block_size_tokens=BLOCK_SIZE_TOKENS,
             blocks_total=options.num_blocks,
+            host_blocks_total=options.num_host_blocks,
             kv_bytes_per_token=self.kv.bytes_per_block // BLOCK_SIZE_TOKENS,
             kv_dtype=kv_dtype,
             precision=precision,
@@ -132,8 +134,11 @@ class OpenVinoEngine:
         """Returns once the step runs in OpenVINO's threads; the GIL is free meanwhile."""
         if self._draws is not None:
             raise EngineError("start() before finish() of the step that runs")
+        self._moves_ns = 0
         if batch.moves:
+            begun_ns = time.monotonic_ns()
             self.kv.move_blocks(batch.moves)
+            self._moves_ns = time.monotonic_ns() - begun_ns
         self._draws = self._inputs.fill(batch)
         self._started_ns = time.monotonic_ns()
         try:
@@ -165,7 +170,8 @@ class OpenVinoEngine:
                 token_ids, logprobs = [tokens[row] for row, _, _ in draws.asked], None
         except RuntimeError as error:
             raise EngineError(f"the step failed: {error}") from error
-        return StepResult(token_ids, logprobs, forward_end_ns - self._started_ns, time.monotonic_ns() - forward_end_ns)
+        forward_ns, sample_ns = forward_end_ns - self._started_ns, time.monotonic_ns() - forward_end_ns
+        return StepResult(token_ids, logprobs, forward_ns, sample_ns, self._moves_ns)
 
     def close(self) -> None:
         """Give back the memory; waits for a step that runs.  The engine cannot be used again."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from inflightd.daemon.core.kv.dtypes import kv_dtype
-from inflightd.daemon.core.kv.fit import check_fit
+from inflightd.daemon.core.kv.fit import check_fit, fitted_host_blocks
 from inflightd.daemon.core.wire import Start
 from inflightd.daemon.engines.api import Progress
 from inflightd.daemon.engines.memory import available_bytes
@@ -22,6 +22,7 @@ from inflightd.daemon.models.source import ModelSource
 T = TypeVar("T", bound=str)
 
 _DEFAULT_SHARE = 0.25  # of the available memory, for a pool of which no size is given
+_DEFAULT_SWAP_BYTES = 256 * 1024 * 1024  # at most the pool and a quarter of what is left
 _DEFAULT_SEQUENCE_TOKENS = 2048  # such a pool is no larger than a full batch of these needs
 
 
@@ -37,7 +38,7 @@ def launch(start: Start, progress: Progress) -> OpenVinoEngine:
         _one_of("precision", start.precision, ("bf16", "f32")), _one_of("kv_dtype", start.kv.dtype, KV_DTYPES)
     )
     bytes_per_block = block_bytes(model, dtype)
-    available = available_bytes()
+    available, weights_bytes = available_bytes(), _weight_bytes(gguf)
     blocks, memory_bytes = start.kv.blocks, start.kv.memory_bytes
     if blocks is None and memory_bytes is None:
         batch_tokens = start.limits.max_batch_size * min(_DEFAULT_SEQUENCE_TOKENS, model.context_tokens)
@@ -52,12 +53,24 @@ def launch(start: Start, progress: Progress) -> OpenVinoEngine:
         kv_blocks=blocks,
         kv_memory_bytes=memory_bytes,
         available_bytes=available,
-        weights_bytes=_weight_bytes(gguf),
+        weights_bytes=weights_bytes,
         engine_dtypes=(precision, "u8"),  # what the plugin has beside this arithmetic
+    )
+    swap_bytes = start.kv.swap_bytes
+    if swap_bytes is None:
+        left_bytes = available - weights_bytes - fit.cache_bytes
+        swap_bytes = min(_DEFAULT_SWAP_BYTES, fit.cache_bytes, left_bytes // 4) // bytes_per_block * bytes_per_block
+    host_blocks = fitted_host_blocks(
+        swap_bytes=swap_bytes,
+        block_bytes=bytes_per_block,
+        pool_bytes=fit.cache_bytes,
+        weights_bytes=weights_bytes,
+        available_bytes=available,
     )
     options = OpenVinoOptions(
         source=ModelSource("gguf", path, start.model_name),
         num_blocks=fit.blocks_total,
+        num_host_blocks=host_blocks,
         max_num_tokens=start.limits.max_num_tokens,
         max_batch_size=start.limits.max_batch_size,
         precision=precision,

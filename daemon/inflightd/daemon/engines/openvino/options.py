@@ -17,6 +17,7 @@ Precision = Literal["bf16", "f32"]
 class OpenVinoOptions:
     source: ModelSource
     num_blocks: int  # blocks of 32 tokens that sequences may use; one more is allocated for padding rows
+    num_host_blocks: int = 0  # blocks in host memory that sequences can be swapped out to
     max_num_tokens: int = 2048  # of a step; larger steps work, their first run is slower
     max_batch_size: int = 256
     precision: Precision | None = None  # None: bf16 where the CPU has it, else f32

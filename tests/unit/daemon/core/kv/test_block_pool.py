@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from inflightd.daemon.core.kv.content import NO_BLOCK, BlockContent
 from inflightd.daemon.core.kv.pool import BlockPool
 from inflightd.daemon.errors import CacheCorrupted
 
@@ -49,10 +50,10 @@ def test_a_count_below_zero_is_corruption() -> None:
 @pytest.mark.parametrize(
     "corrupt",
     [
-        lambda pool: pool._free.append(0),
-        lambda pool: pool._free.append(3),
-        lambda pool: pool._free.append(99),
-        lambda pool: pool._free.pop(),
+        lambda pool: pool._empty.append(0),
+        lambda pool: pool._empty.append(3),
+        lambda pool: pool._empty.append(99),
+        lambda pool: pool._empty.pop(),
         lambda pool: pool.refcounts.__setitem__(0, -1),
         lambda pool: pool.refcounts.__setitem__(0, 2),
         lambda pool: pool.refcounts.__setitem__(3, 1),
@@ -72,6 +73,46 @@ def test_a_free_block_with_a_count_is_not_handed_out() -> None:
     pool.refcounts[0] = 1
     with pytest.raises(CacheCorrupted, match="block 0 is free and has 1"):
         pool.take(1)
+
+
+def content() -> BlockContent:
+    return BlockContent(b"", b"", None, {})
+
+
+def test_a_cached_block_is_free_and_can_be_claimed_until_it_is_evicted() -> None:
+    pool = BlockPool(4, 16)
+    first, second = content(), content()
+    taken = pool.take(2)
+    assert taken == [0, 1]
+    pool.remember(0, first)
+    pool.remember(1, second)
+    assert (pool.free_blocks, pool.cached_blocks) == (2, 0)
+    assert pool.release([0, 1]) == 2
+    assert (pool.free_blocks, pool.cached_blocks, pool.held_blocks) == (4, 2, 0)
+    pool.share([0])
+    assert (pool.free_blocks, pool.cached_blocks, pool.refcounts[0]) == (3, 1, 1)
+    pool.check_integrity()
+    assert pool.take(3) == [2, 3, 1]  # the cached one last
+    assert (first.block, second.block, pool.evictions) == (0, NO_BLOCK, 1)
+    assert pool.take(1) is None
+    pool.check_integrity()
+
+
+def test_a_free_block_without_content_cannot_be_claimed() -> None:
+    pool = BlockPool(2, 16)
+    with pytest.raises(CacheCorrupted, match="block 1 is shared and has no holder"):
+        pool.share([1])
+
+
+def test_a_content_is_found_in_one_block_and_a_block_has_one_content() -> None:
+    pool = BlockPool(4, 16)
+    pool.take(3)
+    first, second = content(), content()
+    pool.remember(0, first)
+    pool.remember(1, first)
+    pool.remember(0, second)
+    assert (first.block, second.block, pool.contents[1]) == (0, NO_BLOCK, None)
+    pool.check_integrity()
 
 
 @pytest.mark.parametrize("size", [(0, 16), (4, 0)])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from inflightd.daemon.core.kv.dtypes import BF16, FP8
-from inflightd.daemon.core.kv.fit import CacheFit, check_fit
+from inflightd.daemon.core.kv.fit import CacheFit, check_fit, fitted_host_blocks
 from inflightd.daemon.core.kv.sizes import parse_size, show_size
 from inflightd.daemon.errors import ConfigError
 
@@ -81,6 +81,33 @@ def test_the_smallest_format_is_not_told_to_shrink() -> None:
     with pytest.raises(ConfigError) as raised:
         fit(kv_blocks=701, dtype=FP8)
     assert "smaller kv_dtype" not in str(raised.value)
+
+
+def host_blocks(swap_bytes: int, pool_bytes: int = 500 * MIB) -> int:
+    machine = {"block_bytes": MIB, "pool_bytes": pool_bytes, "weights_bytes": 300 * MIB, "available_bytes": 1000 * MIB}
+    return fitted_host_blocks(swap_bytes=swap_bytes, **machine)
+
+
+def test_the_swap_pool_gets_what_weights_and_pool_leave() -> None:
+    assert [host_blocks(size) for size in (0, MIB, 2 * MIB - 1, 200 * MIB)] == [0, 1, 1, 200]
+
+
+@pytest.mark.parametrize(
+    ("swap_bytes", "pool_bytes", "parts"),
+    [
+        (200 * MIB + 1, 500 * MIB, ["at most 200.00 MiB", "swap_memory = 0", "kv_blocks", "1000.00 MiB are available"]),
+        (MIB, 700 * MIB, ["swap_memory = 0", "a smaller pool"]),
+        (MIB - 1, MIB, ["not even one block", "1.00 MiB", "swap_memory = 0"]),
+    ],
+)
+def test_a_swap_pool_that_cannot_be_is_refused_with_the_remedies(
+    swap_bytes: int, pool_bytes: int, parts: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        host_blocks(swap_bytes, pool_bytes)
+    assert raised.value.field == "swap_memory"
+    assert all(part in str(raised.value) for part in parts)
+    assert "at most 0" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from inflightd.daemon.core.kv.ledger import KvLedger
 from inflightd.daemon.core.kv.manager import KvManager
 from inflightd.daemon.core.kv.view import KvPoolView
-from inflightd.schedulers.api import KvView, Ledger
+from inflightd.schedulers.api import KvView, Ledger, Preemption
 
 
 def test_it_books_and_changes_nothing_real(make_sequence) -> None:  # type: ignore[no-untyped-def]
@@ -108,3 +108,110 @@ def test_a_plan_made_again_knows_the_blocks_that_samples_hold_already(make_seque
     assert ledger.free_blocks == manager.free_blocks == 3
     assert ledger.give_back(sequence) == 5
     assert ledger.free_blocks == 3 + manager.free(1)
+
+
+# --- cached blocks
+
+
+TEXT = list(range(70))
+
+
+def cached_manager(make_sequence, numbers: range, blocks: int = 8) -> KvManager:  # type: ignore[no-untyped-def]
+    """A manager in which 64 tokens in 4 blocks are cached, and sequences have come that begin with them."""
+    manager = KvManager(blocks, 16)
+    manager.prefix.enter(99, "", TEXT[:64])
+    manager.claim(99, 64)
+    manager.grow(99, 0, 64)
+    manager.prefix.fill(99, manager.table(99).blocks, 64, TEXT)
+    manager.leave(99)
+    for number in numbers:
+        manager.prefix.enter(number, "", TEXT)
+    return manager
+
+
+def test_tokens_count_from_the_cached_ones_and_a_cached_block_is_booked_once(make_sequence) -> None:  # type: ignore[no-untyped-def]
+    manager = cached_manager(make_sequence, range(1, 4))
+    first, second, third = (make_sequence(number, 70) for number in (1, 2, 3))
+    view, ledger = KvPoolView(manager), KvLedger(manager)
+    assert [view.cached_tokens(sequence) for sequence in (first, second)] == [64, 64]
+    assert ledger.free_blocks == view.blocks_free == 8
+    assert ledger.blocks_needed(first, 6) == 5
+    assert ledger.take(first, 6)
+    assert ledger.free_blocks == 3
+    assert ledger.blocks_needed(second, 6) == 1
+    assert ledger.take(second, 6)
+    assert ledger.free_blocks == 2
+    assert ledger.give_back(first) == 1  # the second still claims what both found
+    assert ledger.give_back(second) == 5
+    assert ledger.free_blocks == 8
+    assert ledger.take(third, 6)
+    assert ledger.take(third, 11)  # 81 tokens, the sixth block
+    assert ledger.free_blocks == 2
+
+
+def test_cached_blocks_that_others_hold_cost_nothing(make_sequence) -> None:  # type: ignore[no-untyped-def]
+    manager = cached_manager(make_sequence, range(1, 3))
+    manager.claim(1, 70)
+    manager.grow(1, 64, 6)
+    running, waiting = make_sequence(1, 70, computed_tokens=70), make_sequence(2, 70)
+    ledger = KvLedger(manager)
+    assert ledger.blocks_needed(waiting, 6) == 1
+    assert ledger.take(waiting, 6)
+    assert ledger.give_back(running) == 1
+    assert KvLedger(manager).give_back(running) == manager.exclusive_blocks(1) == 5
+    ledger = KvLedger(manager)
+    ledger.give_back(running)
+    assert ledger.blocks_needed(waiting, 6) == 5  # now they are free, and it needs them
+
+
+def test_a_claim_is_not_left_to_be_evicted_by_one_booked_before(make_sequence) -> None:  # type: ignore[no-untyped-def]
+    manager = cached_manager(make_sequence, range(1, 2))
+    ledger = KvLedger(manager)
+    assert ledger.take(make_sequence(5, 64), 64)
+    assert not ledger.take(make_sequence(1, 70), 6)
+    assert ledger.free_blocks == 4
+    assert ledger.give_back(make_sequence(5, 64)) == 4
+    assert ledger.take(make_sequence(1, 70), 6)
+
+
+# --- host memory
+
+
+def test_host_blocks_are_booked_and_given_back(make_sequence) -> None:  # type: ignore[no-untyped-def]
+    manager = KvManager(8, 16, host_blocks_total=4)
+    for number in (1, 2):
+        manager.grow(number, 0, 40)
+    first, second = (make_sequence(number, 41, computed_tokens=40) for number in (1, 2))
+    ledger = KvLedger(manager)
+    assert ledger.can_swap(first)
+    assert ledger.give_back(first, Preemption.SWAP) == 3
+    assert not ledger.can_swap(first)  # it has no blocks any more
+    assert not ledger.can_swap(second)  # there is room for one block
+    manager.swap_out(1, 40)
+    first.swapped = True
+    ledger = KvLedger(manager)
+    assert KvPoolView(manager).host_blocks_free == 1
+    assert not ledger.can_swap(second)
+    assert ledger.give_back(first, Preemption.RECOMPUTE) == 0
+    assert ledger.can_swap(second)
+    assert not ledger.can_swap(first)
+
+
+def test_a_swapped_out_one_needs_all_its_blocks_to_come_back(make_sequence) -> None:  # type: ignore[no-untyped-def]
+    manager = KvManager(8, 16, host_blocks_total=4)
+    manager.grow(1, 0, 47)
+    manager.swap_out(1, 47)
+    sequence = make_sequence(1, 60, computed_tokens=47, swapped=True)
+    ledger = KvLedger(manager)
+    assert [ledger.blocks_needed(sequence, tokens) for tokens in (1, 2)] == [3, 4]
+    assert ledger.take(sequence, 2)
+    assert ledger.free_blocks == 4
+    assert ledger.give_back(sequence) == 4  # not to come back after all: its copy stays
+    assert ledger.give_back(sequence) == 0  # now it is dropped, and starts from nothing
+    assert ledger.blocks_needed(sequence, 60) == 4
+
+
+def test_nobody_can_be_swapped_where_there_is_no_host_memory(make_sequence) -> None:  # type: ignore[no-untyped-def]
+    manager = KvManager(8, 16)
+    manager.grow(1, 0, 1)
+    assert not KvLedger(manager).can_swap(make_sequence(1, 1, computed_tokens=1))

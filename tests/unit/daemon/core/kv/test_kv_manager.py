@@ -170,7 +170,6 @@ def test_computed_tokens_without_blocks_are_corruption() -> None:
         (lambda table: table.blocks.__setitem__(1, 7), "block 1 counts 1 holders, 0 tables hold it"),
         (lambda table: table.blocks.append(7), "may write other blocks"),
         (lambda table: table.blocks.pop(), "may write other blocks"),
-        (lambda table: table.blocks.reverse(), "behind one it does not share"),
         (lambda table: table.fork_blocks.append(6), "counts 0 holders, 1 tables hold it"),
     ],
 )

@@ -92,16 +92,3 @@ def test_a_copied_block_continues_as_the_original(exact_engine: OpenVinoEngine, 
     assert result.token_ids[0] == result.token_ids[2] == answer[1]
     assert exact_engine.kv.read_block(50) == exact_engine.kv.read_block(70)
     assert exact_engine.kv.read_block(50) != exact_engine.kv.read_block(60)
-
-
-def test_a_block_read_out_and_written_elsewhere_continues(
-    exact_engine: OpenVinoEngine, expected: list[list[int]]
-) -> None:
-    prompt, answer = PROMPTS[1], expected[1]
-    run_step(exact_engine, [chunk_row(prompt, 0, [50])])
-    content = exact_engine.kv.read_block(50)
-    assert len(content) == exact_engine.info.kv_bytes_per_token * exact_engine.info.block_size_tokens
-    exact_engine.kv.write_block(50, bytes(len(content)))
-    exact_engine.kv.write_block(80, content)
-    result = run_step(exact_engine, [chunk_row([answer[0]], len(prompt), [80], greedy_params())])
-    assert result.token_ids == [answer[1]]

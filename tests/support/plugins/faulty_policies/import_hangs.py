@@ -1,0 +1,5 @@
+"""Is never imported to the end."""
+
+import time
+
+time.sleep(3600)
