@@ -18,8 +18,9 @@ demo: $(STAMPS)/openvino ## install, get the small model, start the daemon, stre
 test: lint ## lint, then all tests that need no GPU
 	$(BIN)/python -m pytest
 
-test-all: test ## test, then what CI adds: the lowest and the newest dependencies
+test-all: test ## test, then what CI adds: the lowest and the newest dependencies, a long soak
 	.ci/matrix
+	.ci/soak
 
 lint: $(STAMPS)/test ## ruff, mypy --strict, pyright
 	$(BIN)/ruff check

@@ -14,4 +14,5 @@ BENCHMARKS: Final = (
     "policies",
     "policies_cpu",
     "presets",
+    "hot_swap",
 )

@@ -7,6 +7,7 @@ from itertools import permutations
 import pytest
 
 from inflightd.schedulers import registry
+from inflightd.schedulers.options import OptionError, describe
 from inflightd.schedulers.testing import conformance, swap_conformance
 
 _VARIANTS = [(name, {}) for name in registry.available()] + [
@@ -27,6 +28,28 @@ def _id(variant: tuple[str, dict[str, object]]) -> str:
 def test_policy_keeps_the_contract(variant):
     name, options = variant
     conformance(lambda: registry.build(name, options), seeds=range(8 if options else 16))
+
+
+def _extremes(name):
+    """Numbers about and beyond the ends of each option's range."""
+    for option in describe(registry.load(name).Options):
+        if option.type in ("int", "float"):
+            for value in (-(1 << 63), 0, 1, 1e-300, (1 << 63) - 1, 1e300):
+                yield option.name, value
+
+
+@pytest.mark.parametrize("name", registry.available())
+def test_a_number_that_an_option_takes_is_one_that_the_policy_can_plan_with(name):
+    for option, value in _extremes(name):
+        try:
+            registry.build(name, {option: value})
+        except OptionError:
+            continue
+        swap_conformance(
+            lambda: registry.build("throughput-max"),
+            lambda option=option, value=value: registry.build(name, {option: value}),
+            seeds=range(2),
+        )
 
 
 @pytest.mark.parametrize(("first", "second"), list(permutations(registry.available(), 2)))

@@ -5,7 +5,7 @@ The expected tokens come from a NumPy forward pass without cache or batch over t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any, ClassVar
 
@@ -119,6 +119,49 @@ def test_after_a_forced_preemption(
     under_test = run(exact_engine, policy, list(PROMPTS))
     assert [under_test.tokens[number, 0] for number in range(len(PROMPTS))] == expected
     assert all(under_test.finished[number, 0].preemptions == 2 for number in range(len(PROMPTS)))
+    swapped_blocks = sum(record.swapped_in_blocks for record in under_test.records)
+    assert (swapped_blocks > 0) is (kind is Preemption.SWAP)
+
+
+@dataclass
+class DisturbedAt:
+    """Preempts each running sequence whenever it has `generated` tokens, or half its prompt where that is 0."""
+
+    policy: Policy
+    kind: Preemption
+    generated: tuple[int, ...]
+    done: set[tuple[int, int]] = field(default_factory=set)
+    name: ClassVar[str] = "disturbed-at"
+    Options: ClassVar[type[Any]] = object
+
+    def plan(self, view: View) -> Plan:
+        victims = [s for s in view.running if s.generated_tokens in self.generated]
+        victims = [s for s in victims if (s.number, s.generated_tokens) not in self.done]
+        if not victims:
+            return self.policy.plan(view)
+        self.done |= {(s.number, s.generated_tokens) for s in victims}
+        return Plan(preempt=[(victim, self.kind) for victim in victims], decode=())
+
+
+@pytest.mark.parametrize("kind", Preemption)
+@pytest.mark.parametrize(
+    ("generated", "preemptions"),
+    [((0,), 1), ((1,), 1), ((10,), 1), ((11,), 1), ((3, 4, 5, 6, 7), 5)],
+    ids=["in mid prompt", "after the first token", "before a block's edge", "at a block's edge", "five times in a row"],
+)
+def test_wherever_it_is_preempted(
+    exact_engine: OpenVinoEngine,
+    expected: list[list[int]],
+    kind: Preemption,
+    generated: tuple[int, ...],
+    preemptions: int,
+) -> None:
+    """Case S07: with 11 tokens generated the prompt of 54 and 10 of them are computed, which fills two blocks."""
+    policy = DisturbedAt(build("throughput-max", {}), kind, generated)
+    under_test = run(exact_engine, policy, [PROMPTS[4]], max_num_tokens=32)
+    assert under_test.tokens[0, 0] == expected[4]
+    record = under_test.finished[0, 0]
+    assert (record.reason, record.generated_tokens, record.preemptions) == ("length", OUTPUT_TOKENS, preemptions)
     swapped_blocks = sum(record.swapped_in_blocks for record in under_test.records)
     assert (swapped_blocks > 0) is (kind is Preemption.SWAP)
 

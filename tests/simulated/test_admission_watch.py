@@ -1,9 +1,11 @@
 """Whoever fits for all its life, whatever the others grow to, starts in the very next step (vllm#53130: running and
-deferred requests reached the limit, nothing was admitted although blocks were free, and all looked healthy)."""
+deferred requests reached the limit, nothing was admitted although blocks were free, and all looked healthy).  Who was
+preempted holds no slot, and resumes as soon as it fits itself."""
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 
@@ -25,12 +27,14 @@ POLICIES = (
 
 
 def first_in_line(under_test: LoopUnderTest) -> Sequence | None:
-    """The one that is looked at before all others."""
+    """The one that is looked at before all others: of the highest class, who was preempted before who never ran."""
     roster = under_test.loop.roster
-    if roster.preempted or not roster.waiting:
+    names = {*roster.waiting, *(sequence.service_class for sequence in roster.preempted)}
+    if not names:
         return None
-    name = max(roster.waiting, key=lambda name: under_test.loop.view.classes[name].priority)
-    first: Sequence = next(iter(roster.waiting[name].by_tenant()))
+    name = max(names, key=lambda name: under_test.loop.view.classes[name].priority)
+    resuming = [sequence for sequence in roster.preempted if sequence.service_class == name]
+    first: Sequence = next(iter(resuming or roster.waiting[name].by_tenant()))
     return first
 
 
@@ -45,13 +49,14 @@ def fits_whatever_comes(under_test: LoopUnderTest, sequence: Sequence) -> bool:
 @pytest.mark.parametrize(("policy", "options"), POLICIES)
 @pytest.mark.parametrize("host_blocks", [0, 20])
 def test_nobody_waits_who_fits(policy: str, options: dict[str, object], host_blocks: int) -> None:
-    could = 0
+    could: Counter[State] = Counter()
     for seed in range(4):
         draw = random.Random(seed)
         under_test = make_loop(
             build(policy, options),  # type: ignore[arg-type]
             blocks=60,
             block_size_tokens=BLOCK_TOKENS,
+            max_batch_size=(3, 8)[seed % 2],
             max_num_tokens=128,
             host_blocks=host_blocks,
             classes=CLASSES,
@@ -73,12 +78,15 @@ def test_nobody_waits_who_fits(policy: str, options: dict[str, object], host_blo
                 continue
             first = first_in_line(under_test)
             fits = first is not None and fits_whatever_comes(under_test, first)
+            before = None if first is None else first.state
             under_test.step()
-            if first is None or not fits:
+            if first is None or before is None or not fits:
                 continue
-            could += 1
+            could[before] += 1
             reason = under_test.loop.reasons.get(first.service_class, "")
-            assert first.state is not State.WAITING or reason in (PREFIX, TOKENS), (first, reason)
+            assert first.state is not before or reason in (PREFIX, TOKENS), (first, reason)
         under_test.run()
         assert under_test.faults == []
-    assert could > 50
+    assert could[State.WAITING] > 50
+    if policy == "throughput-max":
+        assert could[State.PREEMPTED] + could[State.SWAPPED] > 5

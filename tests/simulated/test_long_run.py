@@ -103,6 +103,7 @@ class LongRun:
         assert state.generated_tokens == sum(map(len, under_test.tokens.values()))
         assert state.generation == self.swaps
         assert under_test.faults == []
+        assert not any("the policy gives no reason" in record.waiting_by_reason for record in under_test.records)
 
 
 def test_thousands_of_requests_under_changing_policies_lose_nothing() -> None:

@@ -14,7 +14,7 @@ import pytest
 from inflightd.daemon.core.wire import FinishReason
 from inflightd.schedulers.api import ServiceClass
 from inflightd.schedulers.registry import build
-from tests.support.loops import LoopUnderTest, expected_tokens, make_loop
+from tests.support.loops import STEP_NS, LoopUnderTest, expected_tokens, make_loop
 
 POLICIES = ("throughput-max", "latency-guarantee", "conservative-admission", "static-batch")
 CLASSES = (ServiceClass("default"), ServiceClass("interactive", priority=10, itl_ns=50_000_000))
@@ -125,3 +125,27 @@ def test_throughput_max_preempts_where_it_expected_too_little_and_conservative_a
         preemptions[policy] = under_test.loop.state().preemptions
     assert preemptions["throughput-max"] > 0
     assert preemptions["conservative-admission"] == 0
+
+
+@pytest.mark.parametrize("waiting", [0, 20])
+def test_a_swap_takes_no_step_from_any_stream(waiting: int) -> None:
+    """At most a step, asks sglang#31953: here each stream has a token in each, the one of the swap among them."""
+    under_test = make_loop(build("throughput-max", {}), blocks=400, max_num_tokens=64)
+    for number in range(8):
+        under_test.submit(number, [number + 1] * 8, max_tokens=400)
+    under_test.step()
+    for number in range(100, 100 + waiting):
+        under_test.submit(number, [number] * 40, max_tokens=4)
+    swaps = 0
+    for step in range(300):
+        if step % 3 == 0:
+            swaps += 1
+            under_test.loop.use_policy(swaps, build(POLICIES[swaps % len(POLICIES)], {}))
+        record = under_test.step()
+        assert record is not None
+        assert (record.generation, record.decode_sequences) == (swaps, 8)
+        assert record.end_ns == (step + 2) * STEP_NS, "and no time is lost between the steps"
+    for number in range(8):
+        assert under_test.tokens[number, 0] == expected_tokens([number + 1] * 8, 301)
+    under_test.run()
+    assert under_test.faults == []

@@ -61,3 +61,35 @@ def test_nobody_waits_for_a_prefix_whose_sequence_was_cancelled(policy: str) -> 
     under_test.step()
     assert [s.request for s in under_test.loop.roster.running] == [1]
     under_test.run()
+
+
+@pytest.mark.parametrize("policy", [name for name in POLICIES if name != "static-batch"])
+def test_a_cold_request_among_endless_hits_starts_in_its_turn(policy: str) -> None:
+    """Twelve always wait whose prefix is cached; the longest prefix first would starve it (sglang#31953)."""
+    slots, hot_waiting = 4, 12
+    under_test = make_loop(
+        build(policy, POLICIES[policy]), blocks=400, max_batch_size=slots, max_num_tokens=256, max_sequence_tokens=600
+    )
+    cold, sent, passed = 10_000, 0, set[int]()
+    waiting = under_test.loop.roster.waiting
+
+    def step() -> None:
+        nonlocal sent
+        while "default" not in waiting or len(waiting["default"]) < hot_waiting:
+            under_test.submit(sent, [*PREFIX_IDS, *[100 + sent] * OWN_TOKENS], max_tokens=OUTPUT_TOKENS)
+            sent += 1
+        under_test.step()
+
+    for _ in range(60):
+        step()
+    assert under_test.loop.state().cached_prompt_tokens > 20 * len(PREFIX_IDS), "the others do not hit"
+    first_behind = sent
+    under_test.submit(cold, [5] * len(PREFIX_IDS), max_tokens=OUTPUT_TOKENS)
+    steps = 0
+    while cold not in {s.request for s in under_test.loop.roster.running}:
+        step()
+        steps += 1
+        passed |= {s.request for s in under_test.loop.roster.running if first_behind <= s.request < cold}
+        assert steps < 100
+    assert len(passed) <= slots - 1, "only beside it, in the step in which it started"
+    assert steps <= (hot_waiting // slots + 2) * (OUTPUT_TOKENS + 1)

@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 import pytest
 
 from inflightd.daemon.core.wire import FinishReason
+from inflightd.daemon.engines.step_cost import StepCost
 from inflightd.schedulers.api import Plan, Preemption, SequenceView, View, uncomputed_tokens
+from inflightd.schedulers.registry import build
 from tests.support.loops import LoopUnderTest, expected_tokens, make_loop
 
 BLOCK = 16
@@ -100,6 +102,29 @@ def test_a_cancelled_answer_is_found_by_the_next_turn() -> None:
         under_test.step()
     under_test.cancel(1)
     assert send(under_test, 2, [*history, *range(20)]) == 2000 // BLOCK * BLOCK
+
+
+@pytest.mark.parametrize("policy", ["throughput-max", "latency-guarantee", "conservative-admission"])
+def test_the_turn_after_a_cancelled_answer_comes_five_times_as_soon(policy: str) -> None:
+    """Case K07."""
+    under_test = make_loop(build(policy, {}), blocks=256, max_num_tokens=512, max_sequence_tokens=4096, cost=StepCost())
+    history = [token % 900 for token in range(2000)]
+
+    def first_token_ns(number: int, prompt_ids: list[int]) -> int:
+        arrival_ns = under_test.clock.now_ns()
+        under_test.submit(number, prompt_ids, max_tokens=500)
+        while not under_test.tokens[number, 0]:
+            under_test.step()
+        return under_test.clock.now_ns() - arrival_ns
+
+    cold_ns = first_token_ns(1, history)
+    for _ in range(8):
+        under_test.step()
+    under_test.cancel(1)
+    assert 5 * first_token_ns(2, [*history, *range(20)]) <= cold_ns
+    assert under_test.loop.roster.live[2].cached_tokens >= 1984
+    under_test.cancel(2)
+    under_test.run()
 
 
 def test_nothing_is_found_while_the_step_that_fills_it_is_being_computed() -> None:

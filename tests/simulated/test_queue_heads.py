@@ -198,3 +198,36 @@ def test_the_head_of_the_queue_starts_within_a_bounded_time(policy: str, mix: Mi
         assert crowd.most_overtakes <= MAX_OVERTAKES
     assert crowd.under_test.faults == []
     assert {record.reason for record in crowd.under_test.finished.values()} <= {FinishReason.LENGTH}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("prefix_tokens", [0, 32])
+def test_equals_start_in_the_order_in_which_they_came(policy: str, prefix_tokens: int) -> None:
+    """Those that were skipped keep their places (vllm#33522): while another size went first, or for their prefix."""
+    for seed in range(4):
+        draw = random.Random(seed)
+        under_test = make_loop(build(policy, {}), blocks=14, max_batch_size=6, max_num_tokens=64)
+        prefix, sizes = [7] * prefix_tokens, (8, 40, 90)
+        asked: dict[int, int] = {}
+        started: list[int] = []
+        skipped = 0
+        while len(asked) < 80 or under_test.loop.has_work:
+            while len(asked) < 80 and draw.random() < 0.5:
+                number = len(asked)
+                asked[number] = draw.choice(sizes)
+                under_test.submit(number, [*prefix, *[100 + number] * asked[number]], max_tokens=6)
+            if not under_test.loop.has_work:
+                continue
+            under_test.step()
+            if under_test.loop.wake_ns is not None:
+                under_test.clock.sleep_ns(under_test.loop.wake_ns - under_test.clock.now_ns())
+            roster = under_test.loop.roster
+            started += [s.request for s in roster.running if s.request not in started]
+            waiting = roster.waiting.get("default")
+            skipped += waiting is not None and bool(started) and waiting.head().request < max(started)
+        for size in sizes:
+            of_size = [number for number in started if asked[number] == size]
+            assert of_size == sorted(of_size)
+        assert sorted(started) == list(asked)
+        assert (skipped > 0) == (policy != "static-batch")
+        under_test.run()

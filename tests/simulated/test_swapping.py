@@ -125,9 +125,10 @@ def test_preempting_beside_a_step_counts_in_its_record() -> None:
     ]
 
 
-def test_a_sequence_that_came_back_is_found_by_its_content_again() -> None:
+def test_a_sequence_that_came_back_is_found_by_its_content_again_and_by_its_own_tenant_only() -> None:
+    """Case K03: what was in host memory is still its tenant's."""
     under_test = make_loop(PreemptAt(SWAP, (20,)), blocks=8, host_blocks=8, max_num_tokens=256)
-    under_test.submit(1, list(range(64)), max_tokens=30)
+    under_test.submit(1, list(range(64)), max_tokens=30, tenant="a")
     step_until(under_test, lambda: under_test.loop.state().swapped == 1)
     under_test.submit(2, [7] * 127, max_tokens=1)  # all blocks of the pool
     policy = under_test.loop.policies.current
@@ -137,10 +138,11 @@ def test_a_sequence_that_came_back_is_found_by_its_content_again() -> None:
     policy.held_back = lambda sequence: False
     assert under_test.loop.roster.kv.pool.evictions > 0
     under_test.step()
-    under_test.submit(3, list(range(64)), max_tokens=4)
+    under_test.submit(3, list(range(64)), max_tokens=4, tenant="a")
+    under_test.submit(4, list(range(64)), max_tokens=4, tenant="b")
     under_test.run()
     assert under_test.tokens[1, 0] == expected_tokens(list(range(64)), 30)
-    assert under_test.finished[3, 0].cached_tokens == 48
+    assert [under_test.finished[number, 0].cached_tokens for number in (3, 4)] == [48, 0]
 
 
 # --- dropping the copy

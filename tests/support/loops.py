@@ -69,8 +69,9 @@ class LoopUnderTest:
             key = (record.number, record.sample)
             assert key not in self.finished, f"{key} ended twice"
             self.finished[key] = record
-        if frame.step is not None:
-            self.records.append(frame.step)
+        if (record := frame.step) is not None:
+            assert sum(record.waiting_by_reason.values()) == record.waiting + record.preempted, record
+            self.records.append(record)
 
     def run(self, max_steps: int = 100_000) -> None:
         """Step until nothing is left, moving the clock on when the policy waits."""

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from inflightd.schedulers.fit import Fit
 
 LOOKAHEAD: Final = 8  # sequences of a class passed over in one step: planning never depends on the number waiting
+# Steps from one look to the next behind somebody who does not fit, while even the shortest would fit only because most
+# of it is cached: that is found out one by one.
+LOOK_EVERY: Final = 8
 PREFIX_LOOKAHEAD: Final = 64  # the same for those that wait for a prefix: a burst of them holds nobody back
 
 # Reasons, as clients and operators see them.
@@ -49,6 +52,7 @@ class AdmissionOptions:
         30.0,
         unit="s",
         minimum=0.0,
+        maximum=86_400.0,
         help="the priority of a request rises by one each so many seconds until it reaches a higher class; 0: never",
     )
     preemption: str = option(
@@ -118,7 +122,7 @@ class Admission:
             if reason:
                 budget.reasons[name] = reason
                 continue
-            reason = self._resume(turn.preempted) or self._start(turn.in_order(self._order))
+            reason = self._resume(turn.preempted) or self._start(turn)
             if turn.is_grown is not None:
                 self._started_for_age.update(admitted.sequence.number for admitted in budget.admitted)
             if reason:
@@ -139,7 +143,7 @@ class Admission:
                 return reason
         return ""
 
-    def _start(self, waiting: Iterable[SequenceView]) -> str:
+    def _start(self, turn: Turn) -> str:
         budget = self._budget
         cached_tokens = budget.view.kv.cached_tokens
         overtakes_left = self._max_overtakes
@@ -147,7 +151,7 @@ class Admission:
         passed: dict[int, str] = {}
         passes_left, prefixes_left = LOOKAHEAD, PREFIX_LOOKAHEAD
         most_tokens = _NO_LIMIT
-        for sequence in waiting:
+        for sequence in turn.in_order(self._order):
             if blocked and overtakes_left <= 0:
                 break
             left_tokens = sequence.total_tokens - cached_tokens(sequence)
@@ -178,12 +182,21 @@ class Admission:
             if passes_left <= 0 or prefixes_left <= 0 or reason in (TOKENS, CLASS_LIMIT):
                 break
             if most_tokens == _NO_LIMIT and reason not in _ITS_OWN:
-                if self._closed(sequence.service_class):
+                if self._closed(sequence.service_class) or self._all_too_big(turn):
                     break
                 most_tokens = self._most_tokens(sequence)
         reason = blocked or held_up
         budget.passed_over.update({number: why for number, why in passed.items() if why != reason})
         return reason
+
+    def _all_too_big(self, turn: Turn) -> bool:
+        """True if nobody of the class fits, as far as that is known without looking at each."""
+        budget = self._budget
+        if turn.waiting is None or budget.view.step % LOOK_EVERY == 0:
+            return False
+        if self._may_evict and budget.has_below(budget.priorities.of_class(turn.class_name)):
+            return False
+        return turn.waiting.least_tokens > self._fit.room_blocks() * budget.block_size_tokens
 
     def _most_tokens(self, sequence: SequenceView) -> int:
         """More to compute than this is more than can start, however long the queue; asked after somebody did not."""

@@ -130,6 +130,8 @@ class Waiting(Protocol):
     """The waiting sequences of one service class, in lazy orders: taking k of n costs O(k log n), never O(n)."""
 
     def __len__(self) -> int: ...
+    @property
+    def least_tokens(self) -> int: ...  # known tokens of the shortest, cached ones counted
     def by_arrival(self) -> Iterator[SequenceView]: ...
     def by_deadline(self) -> Iterator[SequenceView]: ...
     def by_due(self, ttft_ns: int | None, from_ns: int) -> Iterator[SequenceView]:
@@ -224,6 +226,10 @@ class View(Protocol):
     def classes(self) -> Mapping[str, ServiceClass]: ...
     @property
     def running(self) -> Sequence[SequenceView]: ...  # in order of admission
+    @property
+    def decoding(self) -> Sequence[SequenceView]: ...  # of the running: `is_decoding`
+    @property
+    def growing(self) -> Sequence[SequenceView]: ...  # of these: the next token goes into a new block
     @property
     def preempted(self) -> Sequence[SequenceView]: ...  # in order of arrival
     @property

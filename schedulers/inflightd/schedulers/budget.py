@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from inflightd.schedulers.admission import GROWTH
 from inflightd.schedulers.api import ALL, Plan, Preemption, SequenceView, View, is_decoding, uncomputed_tokens
 from inflightd.schedulers.preemption import Victims, preemption_kind
 from inflightd.schedulers.priorities import Priorities
@@ -27,7 +28,7 @@ class Admitted:
 class StepBudget:
     """Tokens, slots and blocks of one step.
 
-    Reads `view.running` once; a decode costs nothing unless it stands at a block's edge.  Nothing is booked twice: a
+    A decode costs nothing unless it stands at a block's edge.  Nothing is booked twice: a
     running prompt's blocks are held whole (`hold`) before anyone new is looked at.  `preemption` is how victims lose
     their blocks (`inflightd.schedulers.preemption`), `aging_s` how fast priority grows (`Priorities`).
     """
@@ -36,7 +37,7 @@ class StepBudget:
         limits = view.limits
         self.view = view
         self.ledger = view.kv.ledger()
-        self.block_size_tokens = block = limits.block_size_tokens
+        self.block_size_tokens = limits.block_size_tokens
         self.priorities = Priorities(view, aging_s)
         self.prefill: list[tuple[SequenceView, int]] = []
         self.admitted: list[Admitted] = []
@@ -52,30 +53,22 @@ class StepBudget:
         self._booked: list[tuple[SequenceView, int]] = []
         self._below: dict[int, bool] = {}  # priority -> somebody of a lower class runs
         running = view.running
-        # A steady decode in the middle of its own block needs nothing.  The others: at a block's edge, the first
-        # decode (its last block may still be shared with other samples), or with more than one token to compute.
-        unsettled = [
-            sequence
-            for sequence in running
-            if sequence.computed_tokens % block == 0
-            or sequence.generated_tokens < 2
-            or sequence.total_tokens - sequence.computed_tokens != 1
-        ]
-        self.prefilling = [sequence for sequence in unsettled if not is_decoding(sequence)]
-        self._growing = [sequence for sequence in unsettled if is_decoding(sequence)]
+        self.prefilling: Sequence[SequenceView] = ()
+        if len(running) > len(view.decoding):
+            self.prefilling = [sequence for sequence in running if not is_decoding(sequence)]
+        self._growing = list(view.growing)  # a decode in the middle of its block needs nothing
         self._chosen: list[SequenceView] | None = None if decodes else []
-        self.decoding = len(running) - len(self.prefilling) if decodes else 0
+        self.decoding = len(view.decoding) if decodes else 0
         if self.decoding > limits.max_num_tokens:
-            self._choose_decodes(running)
+            self._choose_decodes()
         self.tokens_left = limits.max_num_tokens - self.decoding
         self.slots_left = limits.max_batch_size - len(running)
         if self.prefilling:
             self.slots_left -= sum(sequence.forks_to_come for sequence in self.prefilling)
 
-    def _choose_decodes(self, running: Sequence[SequenceView]) -> None:
+    def _choose_decodes(self) -> None:
         """More decodes than a step may hold tokens: those that have waited longest."""
-        decoding = [sequence for sequence in running if is_decoding(sequence)]
-        decoding.sort(key=lambda sequence: (sequence.last_token_ns or 0, sequence.number))
+        decoding = sorted(self.view.decoding, key=lambda sequence: (sequence.last_token_ns or 0, sequence.number))
         self._chosen = decoding[: self.view.limits.max_num_tokens]
         self.decoding = len(self._chosen)
         chosen = {sequence.number for sequence in self._chosen}
@@ -236,7 +229,9 @@ class StepBudget:
         return self.priorities.of(sequence)
 
     def plan(self, wake_ns: int | None = None) -> Plan:
-        """The plan as gathered."""
+        """The plan as gathered.  A class of which nobody waited until now waits for what was taken from it."""
+        for victim, _ in self.preempt:
+            self.reasons.setdefault(victim.service_class, GROWTH)
         decode = ALL if self._chosen is None else [s for s in self._chosen if self.stays(s)]
         return Plan(self.prefill, decode, self.preempt, self.reasons, self.padding_tokens, wake_ns, self.passed_over)
 

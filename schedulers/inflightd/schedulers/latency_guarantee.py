@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 from inflightd.schedulers.admission import LOOKAHEAD, PROMPTS, Admission, AdmissionOptions, by_tenant
 from inflightd.schedulers.api import Plan, SequenceView, View, Waiting
 from inflightd.schedulers.budget import StepBudget
-from inflightd.schedulers.fit import WholePrompt
+from inflightd.schedulers.future_peak import expected_fit
 from inflightd.schedulers.lanes import Lanes
 from inflightd.schedulers.options import option
 from inflightd.schedulers.pace import Pace
@@ -37,6 +37,7 @@ class LatencyGuaranteeOptions(AdmissionOptions):
         0.0,
         unit="ms",
         minimum=0.0,
+        maximum=86_400_000.0,
         help="time between two tokens to keep for all classes once the cost model is sure; 0: only their own targets",
     )
     chunk_tokens: int = option(
@@ -71,10 +72,11 @@ class LatencyGuarantee:
     waits, and those that run keep their pace.  One long prompt is under way at a time and keeps `long_prefill_share` of
     the budget; short ones pass it.  Earliest deadline first within a class, the deadline being the request's own or
     that of its class's first-token target; who cannot keep it any more goes behind those who still can, until overtaken
-    `max_overtakes` times.  A prompt under way is not put back: it holds its blocks.  Once the model is sure no step is
-    longer than an eighth of the tightest first-token target, which is what it may cost a newcomer, whether streams run
-    or not; without streams and without such a target steps are full.  A step without streams takes in no further prompt
-    once it has enough to be efficient, since that would only delay the first.
+    `max_overtakes` times.  A prompt starts where the pool is expected to hold all that run and itself to their ends, as
+    in throughput-max: no target survives a preemption.  A prompt under way is not put back: it holds its blocks.  Once
+    the model is sure no step is longer than an eighth of the tightest first-token target, which is what it may cost a
+    newcomer, whether streams run or not; without streams and without such a target steps are full.  A step without
+    streams takes in no further prompt once it has enough to be efficient, since that would only delay the first.
     Source: Sarathi-Serve (OSDI 2024), stall-free batching; a static token budget is wrong across loads (vllm#52906),
     one long prefill at a time makes short ones wait (sglang#34623), unbounded partial prefills evict prefixes and
     delay the first (vllm#41399, vllm#55256, vllm#33743); relegation of what is late: Niyama.
@@ -119,7 +121,7 @@ class LatencyGuarantee:
 
             Admission(
                 budget,
-                WholePrompt(budget),
+                expected_fit(budget),
                 max_overtakes=options.max_overtakes,
                 may_evict=True,
                 order=by_tenant if options.fairness == "tenant" else in_time_first,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from inflightd.schedulers.api import Capabilities, History, Limits, ServiceClass
+from inflightd.schedulers.api import Capabilities, History, Limits, ServiceClass, is_decoding
 from inflightd.schedulers.model_pool import ModelPool
 from inflightd.schedulers.model_sequence import ModelSequence
 
@@ -22,6 +22,10 @@ class ModelWaiting:
 
     def __len__(self) -> int:
         return len(self.sequences)
+
+    @property
+    def least_tokens(self) -> int:
+        return min(sequence.total_tokens for sequence in self.sequences)
 
     def by_arrival(self) -> Iterator[ModelSequence]:
         return iter(self.sequences)
@@ -96,6 +100,14 @@ class ModelView:
     tenants: dict[str, float] = field(default_factory=dict)
     step: int = 1
     now_ns: int = 0
+
+    @property
+    def decoding(self) -> list[ModelSequence]:
+        return [sequence for sequence in self.running if is_decoding(sequence)]
+
+    @property
+    def growing(self) -> list[ModelSequence]:
+        return [s for s in self.decoding if s.computed_tokens % self.limits.block_size_tokens == 0]
 
     def state(self) -> tuple[object, ...]:
         """All that a policy may read, by value."""

@@ -24,7 +24,11 @@ class StaticBatchOptions:
 
     slots: int = option(16, minimum=1, help="sequences in a batch; never more than max_batch_size")
     max_queue_delay_ms: float = option(
-        0.0, unit="ms", minimum=0.0, help="how long a batch that is not full waits for more, counted from its oldest"
+        0.0,
+        unit="ms",
+        minimum=0.0,
+        maximum=86_400_000.0,
+        help="how long a batch that is not full waits for more, counted from its oldest",
     )
 
 
@@ -60,13 +64,13 @@ class StaticBatch:
             prompts = self._prompts(view, slots, is_open)
             if prompts.prefill:
                 if not is_open:
-                    prompts.reasons.update(dict.fromkeys(view.waiting, BATCH_CLOSED))
+                    prompts.reasons.update(dict.fromkeys(_waiting_classes(view), BATCH_CLOSED))
                 return prompts.plan()
             budget.reasons.update(prompts.reasons)
         budget.grow()
         budget.unblock()  # an inherited pool of half-prefilled prompts
         if not is_open:
-            budget.reasons.update(dict.fromkeys(view.waiting, BATCH_CLOSED))
+            budget.reasons.update(dict.fromkeys(_waiting_classes(view), BATCH_CLOSED))
         if view.capabilities.padding and budget.decoding:
             budget.padding_tokens = max(0, min(slots - budget.decoding, budget.tokens_left))
         return budget.plan()
@@ -100,3 +104,8 @@ class StaticBatch:
         oldest_ns = min(next(iter(waiting.by_arrival())).arrival_ns for waiting in view.waiting.values())
         start_ns = oldest_ns + delay_ns
         return start_ns if start_ns > view.now_ns else None
+
+
+def _waiting_classes(view: View) -> set[str]:
+    """Of all that do not run."""
+    return {*view.waiting, *(sequence.service_class for sequence in view.preempted)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from inflightd.schedulers.api import SequenceView, Waiting
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from inflightd.schedulers.priorities import Priorities
 
 Order = Callable[[Waiting], Iterable[SequenceView]]
+_NEVER_NS: Final = 1 << 63
 
 
 @dataclass(slots=True)
@@ -40,9 +41,11 @@ def turns(view: View, priorities: Priorities) -> list[Turn]:
     for sequence in view.preempted:
         preempted.setdefault(sequence.service_class, []).append(sequence)
     found: list[Turn] = []
-    for name in {**view.waiting, **preempted}:
+    for name in {**view.waiting, **preempted} if preempted else view.waiting:
         resuming, waiting = preempted.get(name, []), view.waiting.get(name)
-        oldest_ns = min([sequence.arrival_ns for sequence in [*resuming[:1], *_first(waiting)]])
+        oldest_ns = resuming[0].arrival_ns if resuming else _NEVER_NS
+        if waiting is not None:
+            oldest_ns = min(oldest_ns, next(iter(waiting.by_arrival())).arrival_ns)
         priority = priorities.of_class(name)
         found.append(Turn(name, priority, oldest_ns, resuming, waiting))
         level = priorities.aged(priority, oldest_ns)
@@ -52,7 +55,8 @@ def turns(view: View, priorities: Priorities) -> list[Turn]:
                 return priorities.level(sequence) >= level
 
             found.append(Turn(name, level, oldest_ns, list(filter(is_grown, resuming)), waiting, is_grown))
-    found.sort(key=lambda turn: (-turn.level, turn.oldest_ns, turn.class_name))
+    if len(found) > 1:
+        found.sort(key=lambda turn: (-turn.level, turn.oldest_ns, turn.class_name))
     return found
 
 
@@ -61,7 +65,3 @@ def next_in_line(view: View, priorities: Priorities) -> Iterator[SequenceView]:
     for turn in turns(view, priorities):
         yield from turn.preempted
         yield from turn.in_order(lambda waiting: waiting.by_arrival())
-
-
-def _first(waiting: Waiting | None) -> Sequence[SequenceView]:
-    return () if waiting is None else [next(iter(waiting.by_arrival()))]

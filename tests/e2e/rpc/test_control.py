@@ -117,6 +117,7 @@ async def test_the_use_of_the_pool_is_told_while_streams_run_and_after(start: St
     [
         (cpb.SwapSchedulerRequest(name="nowhere"), grpc.StatusCode.INVALID_ARGUMENT, "nowhere"),
         (cpb.SwapSchedulerRequest(name="os:system"), grpc.StatusCode.INVALID_ARGUMENT, "os:system"),
+        (cpb.SwapSchedulerRequest(name=9000 * "\u00e9"), grpc.StatusCode.INVALID_ARGUMENT, 200 * "\u00e9"),
         (
             cpb.SwapSchedulerRequest(name="latency-guarantee", options={"zzz": "1"}),
             grpc.StatusCode.INVALID_ARGUMENT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inflightd.schedulers import registry
-from inflightd.schedulers.admission import LOOKAHEAD
+from inflightd.schedulers.admission import LOOK_EVERY, LOOKAHEAD
 from inflightd.schedulers.api import ServiceClass
 from inflightd.schedulers.model import ModelRequest, ModelWaiting
 from inflightd.schedulers.testing import drive
@@ -46,6 +46,24 @@ def test_planning_looks_at_few_of_many_waiting(make_loop, take, name, shortage):
         counting.seen = 0
         policy.plan(loop.view)
         assert counting.seen <= LOOKAHEAD + 2
+
+
+@pytest.mark.parametrize("name", ["throughput-max", "latency-guarantee"])
+def test_behind_one_that_does_not_fit_who_fits_because_it_is_cached_starts_within_a_few_steps(
+    make_loop, take, hopeful, name
+):
+    loop = hopeful(make_loop(ModelRequest(160, 100, 100, prefix="system", prefix_tokens=120), blocks=60, tokens=200))
+    policy = registry.build(name)
+    take(loop, policy, 3)
+    loop.submit(ModelRequest(200, 1, 1))
+    loop.submit(ModelRequest(124, 2, 2, prefix="system", prefix_tokens=120))  # a block, beside those that are held
+    cached = loop.sequences[-1]
+    for _ in range(50):
+        loop.submit(ModelRequest(140, 1, 1))  # 35 blocks: they do not fit
+    for _ in range(LOOK_EVERY):
+        take(loop, policy)
+    assert cached.started_step is not None
+    assert [s.started_step for s in loop.sequences if s is not cached and s.number > 1] == [None] * 51
 
 
 @pytest.mark.parametrize("name", _ALL)

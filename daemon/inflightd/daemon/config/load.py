@@ -59,7 +59,7 @@ def _from_toml(path: Path | None, fields: Mapping[str, ConfigField]) -> dict[str
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError("config", str(path), error.strerror or str(error)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of 5000 digits, nested too deeply
         raise ConfigError("config", str(path), f"not valid TOML: {error}") from error
     layer: dict[str, Any] = {}
     for key, value in document.items():

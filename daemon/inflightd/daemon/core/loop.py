@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from inflightd.daemon.core.wire import StepRecord
     from inflightd.daemon.engines.api import StepEngine, StepResult
 
+_NO_REASON: Final = "the policy gives no reason"  # so that the counts by reason are always all that wait
 _LEARN_EVERY: Final = 4  # plain decodes: there are thousands, and learning costs as much as decoding ten sequences
 
 
@@ -97,7 +98,7 @@ class StepLoop:
         return self._view
 
     def submit(self, submit: Submit) -> None:
-        """Take in a request, between steps or while one is computed.  Raises `EngineError` for the number of a live one."""
+        """Take in a request, between steps or while one is computed.  Raises `EngineError` for a live one's number."""
         self.roster.submit(submit)
         self.wake_ns = None
 
@@ -121,6 +122,7 @@ class StepLoop:
         events: list[PolicyFault | Thrashing] = list(faults)
         step = self._reserve(plan)
         if not step.rows:
+            self._watch(step, events)
             return self.report(), events
         # A finished row of a static batch goes on attending to a context as long as the batch's longest.
         padding_context_tokens = max(row.past_tokens for row in step.rows) if plan.padding_tokens else 0
@@ -283,7 +285,8 @@ class StepLoop:
                 counts[its_reason] = counts.get(its_reason, 0) + 1
                 waiting[passed.service_class] -= 1
         for name, others in waiting.items():
-            if others and (reason := plan.reasons.get(name)):
+            if others:
+                reason = plan.reasons.get(name, _NO_REASON)
                 counts[reason] = counts.get(reason, 0) + others
         return counts
 
@@ -343,13 +346,17 @@ class StepLoop:
                 step.expected_ns,
                 step.attended_pairs,
             )
+        self._watch(step, events)
+
+    def _watch(self, step: StepInHand, events: list[PolicyFault | Thrashing]) -> None:
+        """Whether too much is computed twice; a plan that computes nothing may have dropped somebody, too."""
         dropped = len(step.plan.preempt) - step.swap_outs
         idle = not self.roster.live
         if self.thrash.observe(step.prefill_tokens, step.recomputed_tokens, dropped, idle=idle):
             events.append(
                 Thrashing(
                     thrashing=self.thrash.thrashing,
-                    step=record.step,
+                    step=self.totals.steps,
                     recomputed_fraction=self.thrash.recomputed_fraction,
                 )
             )

@@ -38,7 +38,7 @@ class OutputLengths:
 @dataclass(slots=True)
 class LoopView:
     """Implements `inflightd.schedulers.api.View`.  One object for the life of the loop; what has a default is set anew
-    before each plan.  `decoding` and `growing` are not part of the contract: they spare the check a look at everybody.
+    before each plan.
 
     A policy that sorts, pops or clears what it is shown gets an exception and is replaced: the lists are copies as
     tuples (a microsecond for 256 sequences), the mappings read-only windows on the loop's own.

@@ -26,6 +26,8 @@ class WaitingQueue:
         self._by_deadline: list[tuple[int, int]] = []  # sorted (deadline, number)
         self._arrivals: list[tuple[int, int]] = []  # sorted (arrival, number): by number nearly, not always
         self._by_tenant: dict[str, OrderedDict[int, Sequence]] = {}
+        # Heap of (tokens, number); of those that left the heap knows when they come first, and is then rid of them.
+        self._by_tokens: list[tuple[int, int]] = []
         self._counters = counters  # the loop's, shared by the queues of all classes
         self._tenants = TenantOrder(counters)
 
@@ -37,6 +39,7 @@ class WaitingQueue:
         self._by_arrival[number] = sequence
         insort(self._by_deadline, (_deadline_ns(sequence), number))
         insort(self._arrivals, (sequence.arrival_ns, number))
+        heapq.heappush(self._by_tokens, (sequence.prompt_tokens, number))
         self._counters.wait(tenant)
         of_tenant = self._by_tenant.get(tenant)
         if of_tenant is None:
@@ -59,6 +62,9 @@ class WaitingQueue:
             self._tenants.drop(tenant)
         elif was_first:
             self._tenants.put(tenant, next(iter(of_tenant)))
+        if len(self._by_tokens) > 2 * len(self._by_arrival) + 64:  # nobody asked for long
+            self._by_tokens = [(waiting.prompt_tokens, waiting.number) for waiting in self._by_arrival.values()]
+            heapq.heapify(self._by_tokens)
 
     def __contains__(self, number: int) -> bool:
         return number in self._by_arrival
@@ -66,6 +72,14 @@ class WaitingQueue:
     def head(self) -> Sequence:
         """The one that waits longest."""
         return next(iter(self._by_arrival.values()))
+
+    @property
+    def least_tokens(self) -> int:
+        """Prompt tokens of the shortest one (who waits here never ran).  O(log n) for each that left since the last time."""
+        heap = self._by_tokens
+        while heap[0][1] not in self._by_arrival:
+            heapq.heappop(heap)
+        return heap[0][0]
 
     def by_arrival(self) -> Iterator[Sequence]:
         return iter(self._by_arrival.values())

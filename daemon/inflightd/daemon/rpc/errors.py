@@ -57,6 +57,10 @@ STATUS_OF_SWAP_RULE: Final = {
 
 _DOMAIN: Final = "inflightd"
 
+# Of a status message as it travels, percent-encoded.  Clients accept 8 KiB of metadata in all; what is longer reaches
+# them as another status that says nothing of ours.
+_MESSAGE_BYTES: Final = 3000
+
 
 def status_code(error: InflightdError) -> grpc.StatusCode:
     if isinstance(error, GenerationEnded):
@@ -84,19 +88,29 @@ def status_details(error: InflightdError) -> list[Message]:
     return []
 
 
+def status_message(error: InflightdError) -> str:
+    """What `error` says, cut where it would be too long to arrive: it may quote a request or a plugin's output."""
+    text, left_bytes = str(error), _MESSAGE_BYTES
+    for at, char in enumerate(text):
+        left_bytes -= 1 if " " <= char <= "~" and char != "%" else 3 * len(char.encode(errors="replace"))
+        if left_bytes < 0:
+            return f"{text[:at]}..."
+    return text
+
+
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: InflightdError) -> NoReturn:
     """End the call with the status of `error`."""
-    code, details = status_code(error), status_details(error)
+    code, message, details = status_code(error), status_message(error), status_details(error)
     trailing: tuple[tuple[str, str | bytes], ...] = ()
     if details:
         packed = [any_pb2.Any() for _ in details]
         for target, detail in zip(packed, details, strict=True):
             target.Pack(detail)
         number = code_pb2.Code.Value(code.name)
-        rich = status_pb2.Status(code=number, message=str(error), details=packed)
+        rich = status_pb2.Status(code=number, message=message, details=packed)
         trailing = rpc_status.to_status(rich).trailing_metadata
     try:
-        await context.abort(code, str(error), trailing)
+        await context.abort(code, message, trailing)
     except grpc.aio.AbortError as aborted:
         asyncio.get_running_loop().call_soon(_forget_frames, aborted)
         raise

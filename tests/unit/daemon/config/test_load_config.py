@@ -46,6 +46,13 @@ def test_environment_wins_over_the_file_and_flags_win_over_both(tmp_path: Path) 
     assert (config.scripted.step_ms, config.scripted.load_ms) == (1.0, 2.5)
 
 
+@pytest.mark.parametrize("text", ["a = [", "a = " + 5000 * "9", "a = " + 100_000 * "["])
+def test_a_file_that_cannot_be_parsed_is_refused_whatever_the_parser_raises(tmp_path: Path, text: str) -> None:
+    error = refused(written(tmp_path, text))
+    assert error.field == "config"
+    assert "not valid TOML" in error.reason
+
+
 def test_sizes_may_be_written_with_units(tmp_path: Path) -> None:
     assert load_config(written(tmp_path, "kv_memory = '2GiB'"), {}, SCRIPTED).kv_memory == 2 << 30
     assert load_config(None, {"INFLIGHTD_KV_MEMORY": "1.5GB"}, SCRIPTED).kv_memory == 1_500_000_000

@@ -17,6 +17,7 @@ from inflightd.daemon.clock import MonotonicClock
 from inflightd.daemon.core import host as host_module
 from inflightd.daemon.core.building import build_policy
 from inflightd.daemon.core.channel import Channel, ChannelClosedError
+from inflightd.daemon.core.drain import Drain, DrainOptions
 from inflightd.daemon.core.host import EngineHost
 from inflightd.daemon.core.loop import StepLoop
 from inflightd.daemon.core.preparation import BuildPolicy
@@ -180,13 +181,28 @@ def test_waiting_for_a_wake_up_uses_no_cpu_and_ends_in_time() -> None:
         assert 0.4 <= (time.monotonic_ns() - begun) / 1e9 < 5
 
 
-@pytest.mark.parametrize("delay_ms", [1e10, 1e15, 1e300])
-def test_a_wake_up_beyond_what_a_poll_can_wait_for_does_not_end_the_host(delay_ms: float) -> None:
-    with hosted(build("static-batch", {"slots": 2, "max_queue_delay_ms": delay_ms})) as front:
+class Patient:
+    """Wants two requests to begin with, and would wait for the second for as long as it takes."""
+
+    name: ClassVar[str] = "patient"
+    Options: ClassVar[type[DrainOptions]] = DrainOptions
+
+    def __init__(self, wait_ns: int) -> None:
+        self._wait_ns = wait_ns
+
+    def plan(self, view: View) -> Plan:
+        if not view.running and len(view.waiting["default"]) < 2:
+            return Plan(wake_ns=view.now_ns + self._wait_ns)
+        return Drain(DrainOptions()).plan(view)
+
+
+@pytest.mark.parametrize("wait_ns", [10**16, 10**20, 10**300])
+def test_a_wake_up_beyond_what_a_poll_can_wait_for_does_not_end_the_host(wait_ns: int) -> None:
+    with hosted(Patient(wait_ns)) as front:
         front.submit(1, [3], max_tokens=3)
         front.wait_until(lambda: front.loop.wake_ns is not None)
         time.sleep(0.02)
-        front.submit(2, [3], max_tokens=3)  # fills the batch
+        front.submit(2, [3], max_tokens=3)
         front.read_until(lambda: len(front.finished) == 2)
 
 

@@ -129,6 +129,20 @@ def test_a_swapped_out_sequence_comes_back_by_prefill_or_loses_its_copy(
     assert len(under_test.finished) == 1
 
 
+def test_pausing_who_is_paused_is_refused_and_counts_for_nothing(under_test: LoopUnderTest) -> None:
+    """TensorRT-LLM#9931, TensorRT-LLM#9997: paused again and again, it took memory each time."""
+    loop = under_test.loop
+    sequence = loop.roster.running[0]
+    loop.roster.preempt(sequence, Preemption.RECOMPUTE)
+    before = loop.state()
+    loop.use_policy(1, Written(lambda v: Plan(preempt=[(sequence, Preemption.RECOMPUTE)], decode=())))
+    under_test.step()
+    assert [fault.rule for fault in under_test.faults] == ["preempt"]
+    assert (loop.state().preemptions, sequence.preemptions) == (before.preemptions, 1) == (1, 1)
+    under_test.run()
+    assert len(under_test.finished) == 2
+
+
 def test_tokens_that_are_cached_are_not_left_to_compute() -> None:
     under_test = make_loop(Written())
     for number in (1, 2):

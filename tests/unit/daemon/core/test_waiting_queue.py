@@ -132,6 +132,7 @@ class Queues(RuleBasedStateMachine):
             by_deadline = sorted(present.values(), key=lambda w: (_deadline_ns(w), w.number))
             assert list(queue.by_deadline()) == by_deadline
             assert all(number in queue for number in present)
+            assert not present or queue.least_tokens == min(one.prompt_tokens for one in present.values())
 
     @invariant()
     def the_counters_are_the_expected_ones(self) -> None:

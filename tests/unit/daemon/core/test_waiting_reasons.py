@@ -82,3 +82,8 @@ def test_who_is_preempted_waits_for_what_its_class_waits_for() -> None:
 def test_nobody_waiting_leaves_nothing_to_count() -> None:
     under_test = loop_with(Starting({1, 2, 3, 4, 5, 6}, reasons={"default": "full"}))
     assert counts(under_test) == {}
+
+
+def test_who_waits_for_no_reason_is_counted_all_the_same() -> None:
+    under_test = loop_with(Starting({1, 5}, reasons={"high": "limit"}))
+    assert counts(under_test) == {"limit": 1, "the policy gives no reason": 3}

@@ -1,11 +1,13 @@
 """The table from our errors to statuses."""
 
+from urllib.parse import quote
+
 import grpc
 import pytest
 from google.rpc import error_details_pb2
 
 from inflightd.daemon import errors
-from inflightd.daemon.rpc.errors import STATUS_OF_ENDED, status_code, status_details
+from inflightd.daemon.rpc.errors import STATUS_OF_ENDED, status_code, status_details, status_message
 
 Code = grpc.StatusCode
 
@@ -55,3 +57,13 @@ def test_a_refused_swap_carries_its_rule() -> None:
     (detail,) = status_details(errors.SwapRefused("generation", "d"))
     assert isinstance(detail, error_details_pb2.ErrorInfo)
     assert detail.reason == "generation"
+
+
+@pytest.mark.parametrize("text", ["x", "%", "\u00e4", "\U0001f986", "\n", "\ud800"])
+def test_a_message_is_cut_where_no_client_would_accept_it(text: str) -> None:
+    error = errors.SwapRefused("options", 10_000 * text)
+    shown = status_message(error)
+    assert shown.endswith(f"{text}...")
+    assert len(quote(shown, errors="replace")) < 4096
+    short = errors.SwapRefused("options", 200 * text)
+    assert status_message(short) == str(short)
