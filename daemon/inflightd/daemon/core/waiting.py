@@ -75,7 +75,7 @@ class WaitingQueue:
 
     @property
     def least_tokens(self) -> int:
-        """Prompt tokens of the shortest one (who waits here never ran).  O(log n) for each that left since the last time."""
+        """Prompt tokens of the shortest one (nobody here ever ran).  O(log n) for each that left since it was asked."""
         heap = self._by_tokens
         while heap[0][1] not in self._by_arrival:
             heapq.heappop(heap)
