@@ -59,14 +59,14 @@ def run(quick: bool) -> Result:
     setting = {
         "scene": f"all decode, blocks of 32 tokens, {len(CLASSES)} classes, {TENANTS} tenants, slots free, "
         "the first in line does not fit",
-        "turnover": "1 % of the running, at least 1, arrive and are cancelled before each step",
+        "turnover": "1 % of the running arrive, and as many are cancelled, before each step",
         "time": f"process CPU time, mean of {STEPS} steps a round",
         "for comparison": "schedule() and update_from_output() of vLLM V1: 375, 703, 1318 and 2843 us a step "
         "at 32, 64, 128 and 256 running on a 2-core VM",
     }
     for running in running_counts:
         scenes = [Scene(running, waiting) for waiting in WAITING]
-        turnover = max(1, running // 100)
+        turnover = running / 100
         for number in rounds(QUICK_ROUNDS if quick else ROUNDS, least=LEAST_ROUNDS, until_s=until_s):
             for label, (name, options) in POLICIES.items():
                 for scene in _turned(scenes, number):
@@ -141,7 +141,7 @@ def _heavy_turnover(scene: Scene) -> Iterator[Figure]:
     yield Figure(f"arrival and cancel, {at}", "us", [measured.command_pair_us for measured in found])
 
 
-def _parts(scene: Scene, turnover: int) -> Iterator[Figure]:
+def _parts(scene: Scene, turnover: float) -> Iterator[Figure]:
     """Where a step's time goes.  Measured apart from the rest: the stopwatches themselves cost."""
     loop = scene.loop
     spent = {"policy": Stopwatch(), "check": Stopwatch(), "reserve": Stopwatch(), "apply": Stopwatch(),
@@ -201,7 +201,7 @@ def _timed(owner: object, method: str, watch: Stopwatch) -> Iterator[None]:
             delattr(owner, method)
 
 
-def _profile(scene: Scene, turnover: int) -> str:
+def _profile(scene: Scene, turnover: float) -> str:
     """The functions with the most time of their own, as shares of the profiled time."""
     profile = cProfile.Profile()
     for _ in range(PROFILED_STEPS):

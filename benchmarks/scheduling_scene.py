@@ -109,6 +109,8 @@ class Scene:
         self._draw = Random(running * 100_003 + waiting)
         self._number = 0
         self._numbers: list[int] = []
+        self._turnover_due = 0.0
+        self._turned = 0  # requests that arrived, and as many that were cancelled
         self._ballast: list[int] = []  # numbers under which a block each is held
         self._head_prompt = [self._draw.randrange(512) for _ in range(HEAD_TOKENS)]
         self._clock_cost_ns = clock_cost_ns()
@@ -129,11 +131,12 @@ class Scene:
         self.loop.use_policy(0, policy)
         self.settle()
 
-    def measure(self, steps: int, turnover: int) -> Measured:
-        """`turnover` requests arrive and as many are cancelled before each step."""
+    def measure(self, steps: int, turnover: float) -> Measured:
+        """`turnover` requests arrive and as many are cancelled before each step, on average."""
         loop, engine, clock_ns = self.loop, self._engine, time.process_time_ns
         loop_ns = commands_ns = 0
         engine.cpu_ns = 0
+        turned_before = self._turned
         for _ in range(steps):
             began_ns = clock_ns()
             self.turn_over(turnover)
@@ -146,15 +149,17 @@ class Scene:
         # Each interval holds one reading of the clock: the step's, and the two pairs around the engine another four.
         loop_ns -= engine.cpu_ns + int(steps * 3 * self._clock_cost_ns)
         commands_ns -= int(steps * self._clock_cost_ns)
-        return Measured(loop_ns / steps / 1e3, commands_ns / steps / max(1, turnover) / 1e3)
+        return Measured(loop_ns / steps / 1e3, commands_ns / max(1, self._turned - turned_before) / 1e3)
 
-    def turn_over(self, requests: int) -> None:
-        """As many arrive as are cancelled."""
+    def turn_over(self, requests: float) -> None:
+        """As many arrive as are cancelled; what is less than one counts for the next time."""
         if not self.waiting:
             return
-        for _ in range(requests):
+        whole, self._turnover_due = divmod(self._turnover_due + requests, 1)
+        self._turned += int(whole)
+        for _ in range(int(whole)):
             self._arrive()
-        for _ in range(requests):
+        for _ in range(int(whole)):
             place = self._draw.randrange(len(self._numbers))
             number, self._numbers[place] = self._numbers[place], self._numbers[-1]
             self._numbers.pop()

@@ -92,3 +92,21 @@ def test_a_higher_class_starts_in_the_next_step_and_an_equal_one_does_not(
     under_test.run()
     assert under_test.faults == []
     assert {record.generated_tokens for record in under_test.finished.values()} == {4, 20}
+
+
+@pytest.mark.parametrize("policy", EVICTING)
+def test_nobody_of_an_equal_class_makes_up_for_what_a_lower_one_does_not_give(policy: str) -> None:
+    """Nor is the lower one evicted then: it would be for nothing."""
+    under_test = make_loop(build(policy, {}), blocks=13, classes=CLASSES, prefix_cache=False)
+    for number, name in enumerate(("middle", "low", "middle")):
+        under_test.submit(number, [number + 3] * 40, max_tokens=20, service_class=name)
+    for _ in range(4):
+        under_test.step()
+    assert len(under_test.loop.roster.running) == 3
+    under_test.submit(10, [77] * 150, max_tokens=4, service_class="middle")
+    while len(under_test.finished) < 3:
+        under_test.step()
+        assert (10, 0) not in under_test.tokens
+    under_test.run()
+    assert under_test.loop.state().preemptions == 0
+    assert under_test.faults == []

@@ -34,7 +34,7 @@ POLICIES: Final = ("throughput-max", "latency-guarantee", "conservative-admissio
 BLOCKS, BLOCK_TOKENS, SLOTS, STEP_TOKENS = 3200, 16, 16, 1024
 OUTPUT_TOKENS: Final = 20
 SLO_S: Final = 2.0  # time to the first token
-SECONDS: Final = 20
+SECONDS: Final = 12
 UNBOUNDED: Final = 1_000_000
 
 
@@ -207,14 +207,14 @@ async def test_large_prompts_are_bounded_by_their_tokens(policy: str) -> None:
     """So few that the bound on requests lets all of them wait."""
     sizes = (2000, 3000)
     capacity = capacity_per_s(policy, sizes)
-    promise_s = 10.0
+    promise_s = 6.0
     bound = int(capacity * promise_s / 2 * sum(sizes) / len(sizes))
     server = Server(policy, requests=UNBOUNDED, prompt_tokens=bound)
-    served = server.serve(3 * capacity, 60, sizes)
+    served = server.serve(3 * capacity, 30, sizes)
     assert 0.8 * bound < served.most_prompt_tokens <= bound
     assert served.ttft_p99_s() <= promise_s
     assert len(served.hints_ms) > served.ended
-    without = Server(policy).serve(3 * capacity, 30, sizes)
+    without = Server(policy).serve(3 * capacity, 15, sizes)
     assert without.ttft_p99_s() > 4 * promise_s
 
 

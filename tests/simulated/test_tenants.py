@@ -24,11 +24,11 @@ class Tenants:
         )
         self.tenant_of: dict[int, str] = {}
 
-    def submit(self, tenant: str, requests: int) -> None:
+    def submit(self, tenant: str, requests: int, output_tokens: int = OUTPUT_TOKENS) -> None:
         for _ in range(requests):
             number = len(self.tenant_of)
             self.tenant_of[number] = tenant
-            self.under_test.submit(number, [number % 900] * PROMPT_TOKENS, max_tokens=OUTPUT_TOKENS, tenant=tenant)
+            self.under_test.submit(number, [number % 900] * PROMPT_TOKENS, max_tokens=output_tokens, tenant=tenant)
 
     def served(self) -> Counter[str]:
         served: Counter[str] = Counter()
@@ -52,6 +52,20 @@ def test_two_backlogged_tenants_are_served_alike_at_ten_times_the_requests(polic
         gaps.append(abs(served["many"] - served["few"]))
     assert tenants.served()["few"] > 24 * (PROMPT_TOKENS + OUTPUT_WEIGHT * OUTPUT_TOKENS) > BOUND
     assert max(gaps) <= BOUND
+    tenants.under_test.run()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_long_answers_count_for_what_they_take(policy: str) -> None:
+    """One asks for answers of 8 tokens, the other of 200, all the time: the same number of requests is not fair."""
+    tenants = Tenants(policy, "tenant")
+    tenants.submit("brief", 400, output_tokens=8)
+    tenants.submit("wordy", 60, output_tokens=200)
+    while tenants.are_waiting() == {"brief", "wordy"}:
+        tenants.under_test.step()
+        served = tenants.served()
+        assert abs(served["brief"] - served["wordy"]) <= BOUND
+    assert min(tenants.served().values()) > 10 * BOUND
     tenants.under_test.run()
 
 

@@ -23,7 +23,7 @@ from inflightd.daemon.core.channel import Channel, ChannelClosedError
 from inflightd.daemon.core.host import EngineHost
 from inflightd.daemon.core.loop import StepLoop
 from inflightd.daemon.core.stall import PlanGuard
-from inflightd.daemon.core.wire import LoadFailed, Loading, Ready, Start
+from inflightd.daemon.core.wire import Frame, LoadFailed, Loading, Ready, Start
 from inflightd.daemon.engines.factory import load_engine
 from inflightd.daemon.errors import ConfigError, EngineError, SwapRefused
 from inflightd.daemon.logs import configure_logs, get_logger
@@ -129,6 +129,7 @@ def _load(start: Start, channel: Channel) -> EngineHost | None:
             max_sequence_tokens=limits.max_sequence_tokens,
         )
     )
+    channel.send(Frame(state=loop.state()))  # the pool is told of although nobody asks for anything yet
     return EngineHost(loop, channel, build_policy, clock)
 
 

@@ -28,8 +28,7 @@ class Priorities:
     def __init__(self, view: View, aging_s: float) -> None:
         self._view = view
         self._aging_ns = int(aging_s * 1e9)
-        self._levels = sorted({service_class.priority for service_class in view.classes.values()})
-        self._top = self._levels[-1] if self._levels and self._aging_ns else None
+        self._top = max([c.priority for c in view.classes.values()]) if self._aging_ns and view.classes else None
 
     def of_class(self, name: str) -> int:
         """Of a service class."""
@@ -48,11 +47,10 @@ class Priorities:
         if self._top is None or priority >= self._top:
             return priority
         reached = priority + (self._view.now_ns - arrival_ns) // self._aging_ns
-        return (
-            max([level for level in self._levels if level <= reached], default=priority)
-            if reached > priority
-            else priority
-        )
+        if reached <= priority:
+            return priority
+        levels = [service_class.priority for service_class in self._view.classes.values()]
+        return max([level for level in levels if level <= reached], default=priority)
 
     def may_evict(self, sequence: SequenceView, victim: SequenceView) -> bool:
         """True if `victim` is of a strictly lower class and has not grown up to `sequence`."""

@@ -70,6 +70,8 @@ def load(policy: str) -> type[Policy]:
     Raises `PolicyLoadError` (all rules but construct).
     """
     point = EntryPoint(policy, policy, GROUP) if is_reference(policy) else _entry_point(policy)
+    if EntryPoint.pattern.match(point.value) is None:
+        raise PolicyLoadError(policy, "import", f"{point.value!r} is not of the form module:Class")
     try:
         policy_class = point.load()
     except KeyboardInterrupt:

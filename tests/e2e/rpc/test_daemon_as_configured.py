@@ -36,6 +36,18 @@ async def scraped(daemon: Any) -> dict[tuple[str, str], float]:
     return {(sample.name, next(iter(sample.labels.values()), "")): sample.value for sample in samples}
 
 
+async def test_the_endpoint_tells_of_the_pool_before_there_was_any_request(start: Start) -> None:
+    daemon = await start(**{"metrics_listen": "127.0.0.1:0", "kv_blocks": "256", "scripted.host_blocks": "7"})
+    await daemon.until_serving()
+    figures = await scraped(daemon)
+    async with asyncio.timeout(5):
+        while ("inflightd_kv_blocks", "") not in figures:
+            figures = await scraped(daemon)
+    assert figures["inflightd_kv_blocks", ""] == figures["inflightd_kv_blocks_free", ""] == 256
+    assert figures["inflightd_kv_host_blocks_free", ""] == 7
+    assert figures["inflightd_scheduler_generation", "throughput-max"] == 0
+
+
 async def test_the_endpoint_has_the_figures_of_a_counted_run(start: Start) -> None:
     """Five requests of four tokens, one at a time: each waits for four steps more than the one before."""
     step_s = 0.02

@@ -41,15 +41,19 @@ def test_counters_go_on_rising_when_the_engine_starts_again() -> None:
 def test_hits_and_swaps_are_counted_over_engine_processes_and_pools_are_as_they_stand() -> None:
     metrics = Metrics()
     before = depth(started_prompt_tokens=90, cached_prompt_tokens=30, resumed_cached_tokens=7, swap_outs=2)
+    before = msgspec.structs.replace(before, recomputed_tokens=40)
     metrics.frame(before, None)
     metrics.engine_lost()
-    after = depth(started_prompt_tokens=10, swap_outs=1, swapped=1, blocks_cached=5, host_blocks_total=8)
+    after = depth(
+        started_prompt_tokens=10, recomputed_tokens=2, swap_outs=1, swapped=1, blocks_cached=5, host_blocks_total=8
+    )
     metrics.frame(msgspec.structs.replace(after, host_blocks_free=6, cost_error=0.25, thrashing=True), None)
     figures = {sample.name: sample.value for family in metrics.collect() for sample in family.samples}
     expected = {
         "inflightd_started_prompt_tokens_total": 100,
         "inflightd_cached_prompt_tokens_total": 30,
         "inflightd_resumed_cached_tokens_total": 7,
+        "inflightd_recomputed_tokens_total": 42,
         "inflightd_swap_outs_total": 3,
         "inflightd_sequences_swapped": 1,
         "inflightd_kv_blocks_cached": 5,

@@ -123,6 +123,12 @@ def test_a_class_is_found_by_its_module_and_shown_by_its_name():
     assert not registry.is_reference("static-batch")
 
 
+@pytest.mark.parametrize("reference", [":", "module:", "two words:Policy", "line\nbreak:Policy"])
+def test_what_is_no_module_and_class_is_refused_as_that(reference):
+    with pytest.raises(PolicyLoadError, match="is not of the form module:Class"):
+        registry.load(reference)
+
+
 def test_a_class_given_by_its_module_may_not_take_an_installed_name(monkeypatch, tmp_path):
     (tmp_path / "borrowed.py").write_text(
         "from inflightd.schedulers.static_batch import StaticBatch\nclass Mine(StaticBatch): pass\nclass Nameless: pass"

@@ -275,6 +275,8 @@ class StepLoop:
         O(classes + preempted + those passed over).
         """
         roster = self.roster
+        if not (roster.waiting or roster.preempted):
+            return {}
         waiting = {name: len(queue) for name, queue in roster.waiting.items()}
         for sequence in roster.preempted:
             waiting[sequence.service_class] = waiting.get(sequence.service_class, 0) + 1
