@@ -10,7 +10,7 @@ from inflightd.daemon.clock import Clock, VirtualClock
 from inflightd.daemon.core.loop import StepLoop
 from inflightd.daemon.core.sampling.params import SamplingParams
 from inflightd.daemon.core.sampling.state import SamplingState
-from inflightd.daemon.core.wire import Cancel, Finished, Frame, PolicyFault, StepRecord, Submit, Thrashing
+from inflightd.daemon.core.wire import Cancel, Finished, Frame, PolicyFault, Standstill, StepRecord, Submit, Thrashing
 from inflightd.daemon.engines.scripted import ScriptedEngine, ScriptedOptions
 from inflightd.daemon.engines.scripts import Script, hashed, spoken
 from inflightd.daemon.engines.step_cost import StepCost
@@ -31,6 +31,7 @@ class LoopUnderTest:
     records: list[StepRecord] = field(default_factory=list)
     faults: list[PolicyFault] = field(default_factory=list)
     thrashings: list[Thrashing] = field(default_factory=list)
+    standstills: list[Standstill] = field(default_factory=list)
 
     def submit(self, number: int, prompt_ids: list[int], *, service_class: str = "default", tenant: str = "",
                deadline_ns: int | None = None, seed: int = 7, **sampling: object) -> None:  # fmt: skip
@@ -54,7 +55,13 @@ class LoopUnderTest:
         """One step (or none, if the policy waits); the books are checked after it."""
         frame, events = self.loop.step()
         for event in events:
-            self.thrashings.append(event) if isinstance(event, Thrashing) else self.faults.append(event)
+            match event:
+                case Thrashing():
+                    self.thrashings.append(event)
+                case Standstill():
+                    self.standstills.append(event)
+                case _:
+                    self.faults.append(event)
         self.loop.roster.check_integrity()
         if frame is not None:
             self.take(frame)

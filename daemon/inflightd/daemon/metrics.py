@@ -59,6 +59,7 @@ class Metrics(Collector):
         self.prompt_tokens = 0
         self.policy_faults = 0
         self.thrashing_events = 0
+        self.standstills = 0
         self.engine_restarts = 0
         self.ready = False
         self.state: LoopState | None = None
@@ -125,6 +126,11 @@ class Metrics(Collector):
             "restarts": ("engine_restarts", "Engine processes that ended unasked.", self.engine_restarts),
             "faults": ("policy_faults", "Policies replaced because they failed.", self.policy_faults),
             "thrashing": ("thrashing_events", "How often thrashing began.", self.thrashing_events),
+            "standstills": (
+                "queue_standstills",
+                "How often nobody had started for 1024 steps although the first in line would fit.",
+                self.standstills,
+            ),
         }
         for name, text, value in counters.values():
             yield CounterMetricFamily(f"inflightd_{name}", text, value=value)

@@ -12,6 +12,7 @@ from inflightd.daemon.core.kv.view import KvPoolView
 from inflightd.daemon.core.policies import PolicySlot
 from inflightd.daemon.core.roster import Roster
 from inflightd.daemon.core.sequence import Sequence, State
+from inflightd.daemon.core.standstill import StandstillWatch
 from inflightd.daemon.core.step import StepInHand, Totals
 from inflightd.daemon.core.thrash import ThrashDetector
 from inflightd.daemon.core.view import LoopView
@@ -21,6 +22,7 @@ from inflightd.daemon.core.wire import (
     Frame,
     LoopState,
     PolicyFault,
+    Standstill,
     Submit,
     SwapDone,
     Thrashing,
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
 
 _NO_REASON: Final = "the policy gives no reason"  # so that the counts by reason are always all that wait
 _LEARN_EVERY: Final = 4  # plain decodes: there are thousands, and learning costs as much as decoding ten sequences
+
+
+LoopEvent = PolicyFault | Thrashing | Standstill  # what a step has to tell besides its frame
 
 
 class StepLoop:
@@ -78,6 +83,7 @@ class StepLoop:
         self.totals = Totals()
         self.reasons: Mapping[str, str] = {}  # class -> why its waiting sequences wait, by the last plan
         self.wake_ns: int | None = None  # the last plan did nothing and asks to be asked again then
+        self._standstill = StandstillWatch(limits)
         self.thrash = ThrashDetector(info.blocks_total * limits.block_size_tokens)
         self._view = LoopView(
             limits=limits,
@@ -111,7 +117,7 @@ class StepLoop:
     def cost(self) -> LearnedCost:
         return self._view.cost
 
-    def step(self, overlap: Callable[[], None] | None = None) -> tuple[Frame | None, list[PolicyFault | Thrashing]]:
+    def step(self, overlap: Callable[[], None] | None = None) -> tuple[Frame | None, list[LoopEvent]]:
         """One step, and what is to be told besides.  `overlap` is called while the engine computes.
 
         No frame: the policy chose to do nothing.
@@ -119,7 +125,7 @@ class StepLoop:
         Raises `inflightd.daemon.errors.EngineError` if the engine is beyond use.
         """
         plan, faults = self._plan()
-        events: list[PolicyFault | Thrashing] = list(faults)
+        events: list[LoopEvent] = list(faults)
         step = self._reserve(plan)
         if not step.rows:
             self._watch(step, events)
@@ -333,7 +339,7 @@ class StepLoop:
         record = step.record(result, now_ns, state)
         return Frame(step=record, started=started, tokens=deltas, finished=finished, state=state)
 
-    def _learn(self, step: StepInHand, record: StepRecord | None, events: list[PolicyFault | Thrashing]) -> None:
+    def _learn(self, step: StepInHand, record: StepRecord | None, events: list[LoopEvent]) -> None:
         """What the next plans know of this step."""
         assert record is not None
         blocks_moved = record.swapped_out_blocks + record.swapped_in_blocks
@@ -350,8 +356,9 @@ class StepLoop:
             )
         self._watch(step, events)
 
-    def _watch(self, step: StepInHand, events: list[PolicyFault | Thrashing]) -> None:
-        """Whether too much is computed twice; a plan that computes nothing may have dropped somebody, too."""
+    def _watch(self, step: StepInHand, events: list[LoopEvent]) -> None:
+        """Whether too much is computed twice (a plan that computes nothing may have dropped somebody, too), and whether
+        nobody starts who could."""
         dropped = len(step.plan.preempt) - step.swap_outs
         idle = not self.roster.live
         if self.thrash.observe(step.prefill_tokens, step.recomputed_tokens, dropped, idle=idle):
@@ -360,6 +367,17 @@ class StepLoop:
                     thrashing=self.thrash.thrashing,
                     step=self.totals.steps,
                     recomputed_fraction=self.thrash.recomputed_fraction,
+                )
+            )
+        tokens = step.prefill_tokens + len(step.plan.decode) + step.plan.padding_tokens
+        if steps := self._standstill.observe(self.roster, started=step.admitted, tokens=tokens):
+            events.append(
+                Standstill(
+                    policy=self.policies.current.name,
+                    generation=self.policies.generation,
+                    step=self.totals.steps,
+                    steps=steps,
+                    waiting_by_reason=step.waiting_by_reason,
                 )
             )
 

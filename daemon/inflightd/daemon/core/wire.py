@@ -256,6 +256,16 @@ class Thrashing(msgspec.Struct, frozen=True, kw_only=True, tag="thrashing"):
     recomputed_fraction: float  # of the tokens prefilled in its window
 
 
+class Standstill(msgspec.Struct, frozen=True, kw_only=True, tag="standstill"):
+    """Nobody has started for many steps although the one that waits longest would fit."""
+
+    policy: str
+    generation: int
+    step: int
+    steps: int  # without a start
+    waiting_by_reason: dict[str, int]  # what the policy says
+
+
 class LoopState(msgspec.Struct, frozen=True, array_like=True):
     """Counters after a step or a batch of commands; absolute, never differences."""
 
@@ -307,7 +317,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, tag="frame", omit_default
     state: LoopState
 
 
-Event = Loading | Ready | LoadFailed | SnapshotTaken | SwapDone | PolicyFault | Thrashing | KvUse | Frame
+Event = Loading | Ready | LoadFailed | SnapshotTaken | SwapDone | PolicyFault | Thrashing | Standstill | KvUse | Frame
 
 
 class FinishReason:

@@ -19,6 +19,7 @@ from inflightd.daemon.core.wire import (
     PolicyFault,
     Ready,
     SnapshotTaken,
+    Standstill,
     SwapDone,
     Thrashing,
 )
@@ -255,6 +256,9 @@ class Frontend:
                 _log.error("policy_fault", **msgspec.structs.asdict(event))
             case Thrashing():
                 self._on_thrashing(event)
+            case Standstill():
+                self.metrics.standstills += 1
+                _log.warning("queue_stands_still", **msgspec.structs.asdict(event))
             case _:
                 _log.warning("unexpected_event", event_type=type(event).__name__)
 

@@ -58,7 +58,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
 async def test_somebody_elses_policy_is_described_by_a_child_and_never_imported_here() -> None:
     card = await PolicyCards().card("faulty")
     assert (card.name, card.summary, card.problem) == ("faulty", "Fails as it is told.", "")
-    assert [option.name for option in card.options] == ["way", "at", "from_step"]
+    assert [option.name for option in card.options] == ["way", "at", "from_step", "rehearsed"]
     assert not [name for name in sys.modules if name.startswith("faulty_policies")]
 
 
@@ -88,7 +88,7 @@ async def test_a_broken_plugin_is_listed_with_its_problem_and_hides_no_other(cou
 def test_a_configured_policy_of_somebody_else_is_built_by_a_child() -> None:
     policy = configured_policy("faulty_policies.planning:Unlisted", {"from_step": 7})
     assert (policy.name, policy.reference) == ("unlisted", "faulty_policies.planning:Unlisted")
-    assert policy.options == {"way": "none", "at": "plan", "from_step": 7}
+    assert policy.options == {"way": "none", "at": "plan", "from_step": 7, "rehearsed": True}
     with pytest.raises(SwapRefused, match="from_step") as caught:
         configured_policy("faulty_policies.planning:Unlisted", {"from_step": "soon"})
     assert caught.value.rule == "options"
