@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Order = Callable[[Waiting], Iterable[SequenceView]]
 _NEVER_NS: Final = 1 << 63
+_NOBODY: Final[Sequence[SequenceView]] = ()
 
 
 @dataclass(slots=True)
@@ -35,29 +36,29 @@ class Turn:
         return order(self.waiting) if self.is_grown is None else takewhile(self.is_grown, self.waiting.by_arrival())
 
 
-def turns(view: View, priorities: Priorities) -> list[Turn]:
+def turns(view: View, priorities: Priorities) -> Iterator[Turn]:
     """Highest level first, among equals the one of which somebody waits longest.  O(classes + preempted)."""
     preempted: dict[str, list[SequenceView]] = {}
     for sequence in view.preempted:
         preempted.setdefault(sequence.service_class, []).append(sequence)
-    found: list[Turn] = []
+    order: list[tuple[int, int, str, bool]] = []
     for name in {**view.waiting, **preempted} if preempted else view.waiting:
-        resuming, waiting = preempted.get(name, []), view.waiting.get(name)
-        oldest_ns = resuming[0].arrival_ns if resuming else _NEVER_NS
+        oldest_ns = preempted[name][0].arrival_ns if name in preempted else _NEVER_NS
+        waiting = view.waiting.get(name)
         if waiting is not None:
             oldest_ns = min(oldest_ns, next(iter(waiting.by_arrival())).arrival_ns)
         priority = priorities.of_class(name)
-        found.append(Turn(name, priority, oldest_ns, resuming, waiting))
+        order.append((-priority, oldest_ns, name, False))
         level = priorities.aged(priority, oldest_ns)
         if level > priority:
-
-            def is_grown(sequence: SequenceView, level: int = level) -> bool:
-                return priorities.level(sequence) >= level
-
-            found.append(Turn(name, level, oldest_ns, list(filter(is_grown, resuming)), waiting, is_grown))
-    if len(found) > 1:
-        found.sort(key=lambda turn: (-turn.level, turn.oldest_ns, turn.class_name))
-    return found
+            order.append((-level, oldest_ns, name, True))
+    order.sort()
+    for minus_level, oldest_ns, name, by_age in order:
+        resuming = preempted.get(name, _NOBODY)
+        is_grown = _grown_to(priorities, -minus_level) if by_age else None
+        if is_grown is not None:
+            resuming = list(filter(is_grown, resuming))
+        yield Turn(name, -minus_level, oldest_ns, resuming, view.waiting.get(name), is_grown)
 
 
 def next_in_line(view: View, priorities: Priorities) -> Iterator[SequenceView]:
@@ -65,3 +66,7 @@ def next_in_line(view: View, priorities: Priorities) -> Iterator[SequenceView]:
     for turn in turns(view, priorities):
         yield from turn.preempted
         yield from turn.in_order(lambda waiting: waiting.by_arrival())
+
+
+def _grown_to(priorities: Priorities, level: int) -> Callable[[SequenceView], bool]:
+    return lambda sequence: priorities.level(sequence) >= level
