@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from inflightd.schedulers.api import SequenceView, Waiting
+from inflightd.schedulers.api import STANDING_STEPS, SequenceView, Waiting
 from inflightd.schedulers.class_limits import ClassLimits
 from inflightd.schedulers.options import option
 from inflightd.schedulers.preemption import PREEMPTION_CHOICES
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 LOOKAHEAD: Final = 8  # sequences of a class passed over in one step: planning never depends on the number waiting
 # Steps from one look to the next behind somebody who does not fit, while even the shortest would fit only because most
-# of it is cached: that is found out one by one.
-LOOK_EVERY: Final = 8
+# of it is cached: that is found out one by one.  In these steps nothing stands.
+LOOK_EVERY: Final = 4 * STANDING_STEPS
 PREFIX_LOOKAHEAD: Final = 64  # the same for those that wait for a prefix: a burst of them holds nobody back
 
 # Reasons, as clients and operators see them.

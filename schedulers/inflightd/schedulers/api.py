@@ -126,6 +126,17 @@ class History:
     output_lengths: Sequence[int] = ()  # recent finished outputs, sorted ascending
 
 
+STANDING_STEPS: Final = 8  # in every step whose number is a multiple of this, nothing stands
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the last plan said of those who wait."""
+
+    reasons: Mapping[str, str]
+    passed_over: Mapping[int, str]
+
+
 class Waiting(Protocol):
     """The waiting sequences of one service class, in lazy orders: taking k of n costs O(k log n), never O(n)."""
 
@@ -234,6 +245,15 @@ class View(Protocol):
     def preempted(self) -> Sequence[SequenceView]: ...  # in order of arrival
     @property
     def waiting(self) -> Mapping[str, Waiting]: ...  # by class name; only classes with someone waiting
+    @property
+    def standing(self) -> Standing | None:
+        """Set if the last plan only decoded and nothing has changed since: nobody came, started, was preempted or left,
+        and the policy is the same.  Who could not start then hardly can now, and a policy may leave it at that.
+
+        Time passes all the same, and outputs come nearer to their ends: so it is None in every eighth step.
+        """
+        ...
+
     @property
     def tenants(self) -> Mapping[str, float]: ...  # virtual token counters
     @property

@@ -11,6 +11,7 @@ from inflightd.schedulers.budget import StepBudget
 from inflightd.schedulers.fit import Fit, Reservation
 from inflightd.schedulers.future_peak import FuturePeak
 from inflightd.schedulers.options import option
+from inflightd.schedulers.standing import standing_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class ConservativeAdmission:
 
     def plan(self, view: View) -> Plan:
         """See `inflightd.schedulers.api.Policy`."""
+        if (standing := standing_plan(view)) is not None:
+            return standing
         options = self.options
         budget = StepBudget(view, preemption=options.preemption, aging_s=options.aging_s)
         budget.grow()

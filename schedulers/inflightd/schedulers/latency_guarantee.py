@@ -13,6 +13,7 @@ from inflightd.schedulers.future_peak import expected_fit
 from inflightd.schedulers.lanes import Lanes
 from inflightd.schedulers.options import option
 from inflightd.schedulers.pace import Pace
+from inflightd.schedulers.standing import standing_plan
 
 CROWDED: Final = "with another stream the running ones would miss their target"
 _NEVER_NS: Final = 1 << 63
@@ -96,6 +97,8 @@ class LatencyGuarantee:
 
     def plan(self, view: View) -> Plan:
         """See `inflightd.schedulers.api.Policy`."""
+        if (standing := standing_plan(view)) is not None:
+            return standing
         options = self.options
         budget = StepBudget(view, preemption=options.preemption, aging_s=options.aging_s)
         budget.grow()

@@ -73,6 +73,12 @@ class ModelLoop:
         view = self.view
         return bool(self._to_come or view.running or view.preempted or view.waiting)
 
+    @property
+    def changes(self) -> int:
+        """Another number whenever somebody has come, split off, been preempted or ended."""
+        ended = sum(sequence.finished_step is not None for sequence in self.sequences)
+        return len(self.sequences) + ended + self.totals.preemptions
+
     def submit(self, request: ModelRequest) -> None:
         """Let a request arrive now, whatever its arrival time says."""
         self._to_come.append(replace(request, arrival_ns=self.view.now_ns))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from inflightd.schedulers.api import Capabilities, History, Limits, ServiceClass, is_decoding
+from inflightd.schedulers.api import Capabilities, History, Limits, ServiceClass, Standing, is_decoding
 from inflightd.schedulers.model_pool import ModelPool
 from inflightd.schedulers.model_sequence import ModelSequence
 
@@ -97,6 +97,7 @@ class ModelView:
     running: list[ModelSequence] = field(default_factory=list)
     preempted: list[ModelSequence] = field(default_factory=list)
     waiting: dict[str, ModelWaiting] = field(default_factory=dict)
+    standing: Standing | None = None
     tenants: dict[str, float] = field(default_factory=dict)
     step: int = 1
     now_ns: int = 0
@@ -122,6 +123,7 @@ class ModelView:
             [s.state() for s in self.preempted],
             queues,
             dict(self.classes),
+            self.standing,
             dict(self.tenants),
             list(self.history.output_lengths),
         )

@@ -21,7 +21,17 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from inflightd.schedulers.api import ALL, Capabilities, History, Limits, Plan, Policy, ServiceClass
+from inflightd.schedulers.api import (
+    ALL,
+    STANDING_STEPS,
+    Capabilities,
+    History,
+    Limits,
+    Plan,
+    Policy,
+    ServiceClass,
+    Standing,
+)
 from inflightd.schedulers.model import ModelCost, ModelLoop, ModelRequest
 
 PolicyFactory = Callable[[], Policy]
@@ -148,10 +158,15 @@ def drive(loop: ModelLoop, policy: Policy, most_steps: int = 100_000) -> None:
 
 def _run_to_end(loop: ModelLoop, make_policy: PolicyFactory, most_steps: int, where: str) -> None:
     kept = make_policy()
+    loop.view.standing = None  # it was another policy's
     for _ in range(most_steps):
         if not loop.has_work:
             break
-        loop.take_step(_checked_plan(loop, kept, make_policy, where))
+        changes = loop.changes
+        plan = _checked_plan(loop, kept, make_policy, where)
+        loop.take_step(plan)
+        stands = loop.changes == changes and not plan.prefill and loop.view.step % STANDING_STEPS
+        loop.view.standing = Standing(plan.reasons, plan.passed_over) if stands else None
     else:
         raise AssertionError(f"{kept.name}, {where}: unfinished after {most_steps} steps: {_unfinished(loop)}")
     if loop.view.kv.blocks_free != loop.view.kv.blocks_total:

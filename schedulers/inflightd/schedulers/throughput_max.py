@@ -9,6 +9,7 @@ from inflightd.schedulers.admission import Admission, AdmissionOptions, fair_ord
 from inflightd.schedulers.api import Plan, View
 from inflightd.schedulers.budget import StepBudget
 from inflightd.schedulers.future_peak import expected_fit
+from inflightd.schedulers.standing import standing_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class ThroughputMax:
 
     def plan(self, view: View) -> Plan:
         """See `inflightd.schedulers.api.Policy`."""
+        if (standing := standing_plan(view)) is not None:
+            return standing
         options = self.options
         budget = StepBudget(view, preemption=options.preemption, aging_s=options.aging_s)
         budget.grow()

@@ -30,7 +30,17 @@ from inflightd.daemon.core.wire import (
 )
 from inflightd.daemon.engines.api import MoveKind, StepBatch
 from inflightd.daemon.errors import CacheCorrupted
-from inflightd.schedulers.api import Capabilities, History, Limits, Policy, Preemption, ServiceClass, is_decoding
+from inflightd.schedulers.api import (
+    STANDING_STEPS,
+    Capabilities,
+    History,
+    Limits,
+    Policy,
+    Preemption,
+    ServiceClass,
+    Standing,
+    is_decoding,
+)
 
 if TYPE_CHECKING:
     from inflightd.daemon.clock import Clock
@@ -83,6 +93,8 @@ class StepLoop:
         self.totals = Totals()
         self.reasons: Mapping[str, str] = {}  # class -> why its waiting sequences wait, by the last plan
         self.wake_ns: int | None = None  # the last plan did nothing and asks to be asked again then
+        self._standing: Standing | None = None  # by the last plan, if it only decoded,
+        self._stands: tuple[int, int, bool] | None = None  # while all this is as it was: see `_standing_key`
         self._standstill = StandstillWatch(limits)
         self.thrash = ThrashDetector(info.blocks_total * limits.block_size_tokens)
         self._view = LoopView(
@@ -232,10 +244,20 @@ class StepLoop:
             output_lengths=roster.outputs.sorted_tokens,
             thrashing=self.thrash.thrashing,
         )
+        stands = self._stands == self._standing_key() and view.step % STANDING_STEPS
+        view.standing = self._standing if stands else None
         plan, faults = self.policies.plan(view, roster.live)
+        if plan.prefill or plan.preempt:
+            self._standing = self._stands = None
+        else:
+            self._standing, self._stands = Standing(plan.reasons, plan.passed_over), self._standing_key()
         self.reasons = plan.reasons
         self.wake_ns = plan.wake_ns if plan.is_empty else None
         return plan, faults
+
+    def _standing_key(self) -> tuple[int, int, bool]:
+        """What must not change for a plan to stand."""
+        return self.roster.changes, self.policies.generation, self.thrash.thrashing
 
     def _reserve(self, plan: CheckedPlan) -> StepInHand:
         step = StepInHand(plan, self._view.now_ns)

@@ -63,6 +63,11 @@ class Roster:
         self._eos_token_ids = eos_token_ids
         self._last_number = 0
 
+    @property
+    def changes(self) -> int:
+        """Another number whenever somebody has come, split off, been preempted or ended."""
+        return self._last_number + self.moves.preemptions + self.moves.finished
+
     def submit(self, submit: Submit) -> None:
         """Take in a request.  The front has checked it; one that can never run here all the same ends at once.
 

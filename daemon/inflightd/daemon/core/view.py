@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from inflightd.daemon.core.cost import LearnedCost
 from inflightd.daemon.core.kv.view import KvPoolView
-from inflightd.schedulers.api import Capabilities, History, Limits, ServiceClass
+from inflightd.schedulers.api import Capabilities, History, Limits, ServiceClass, Standing
 
 if TYPE_CHECKING:
     from inflightd.daemon.core.sequence import Sequence
@@ -54,6 +54,7 @@ class LoopView:
     preempted: tuple[Sequence, ...] = ()
     decoding: tuple[Sequence, ...] = ()  # of the running
     growing: tuple[Sequence, ...] = ()  # of these: they take a block for their next token
+    standing: Standing | None = None
     cost: LearnedCost = field(default_factory=LearnedCost)
     history: History = field(default_factory=History)
     step: int = 0
