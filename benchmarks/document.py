@@ -35,7 +35,7 @@ def _section(report: Mapping[str, Any]) -> list[str]:
     lines = [
         f"## {report['name']}",
         "",
-        f"`python -m benchmarks.{report['name']}{quick}`, {report['seconds']:.0f} s.",
+        f"`python -m benchmarks.{report['name']}{quick}`, {report['seconds']:.0f} s, {report['date']}.",
         *(f"- {key}: {value}" for key, value in report["setting"].items()),
     ]
     if report["goals"]:

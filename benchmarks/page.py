@@ -40,7 +40,7 @@ smallest and the largest round.</p>
 {% for report in run.reports %}
 <h2 id="{{ report.name }}">{{ report.name }}</h2>
 <p><code>python -m benchmarks.{{ report.name }}{{ " --quick" if report.quick }}</code>,
-{{ "%.0f" | format(report.seconds) }} s.</p>
+{{ "%.0f" | format(report.seconds) }} s, {{ report.date }}.</p>
 <ul>{% for key, value in report.setting.items() %}<li>{{ key }}: {{ value }}</li>{% endfor %}</ul>
 {% if report.goals %}
 <table><tr><th>goal</th><th>bound</th><th>measured</th><th>met</th></tr>

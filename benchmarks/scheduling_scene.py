@@ -6,6 +6,7 @@ each step; blocks that nobody owns stand in for streams that end, so that as man
 
 from __future__ import annotations
 
+import gc
 import time
 from dataclasses import dataclass
 from itertools import pairwise
@@ -130,6 +131,9 @@ class Scene:
         """Let `policy` plan from now on, with the free blocks that make the first in line wait under it."""
         self.loop.use_policy(0, policy)
         self.settle()
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()  # the blocks that nobody owns are objects that no daemon has: let no collection walk over them
 
     def measure(self, steps: int, turnover: float) -> Measured:
         """`turnover` requests arrive and as many are cancelled before each step, on average."""

@@ -113,9 +113,9 @@ class Capabilities:
     control_level: str = "per_iteration"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class History:
-    """What the loop remembers for all policies."""
+    """What the loop remembers for all policies.  Made anew for each plan."""
 
     recomputed_tokens: int = 0  # prefilled again after a preemption, over the loop's life
     prefilled_tokens: int = 0
@@ -276,7 +276,7 @@ class _All:
 ALL: Final = _All()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # (a frozen one takes three times as long to make)
 class Plan:
     """What one step should do.
 

@@ -22,7 +22,7 @@ def run_with_charts() -> dict[str, object]:
         return Result([Figure("ratio <x>", "x", [2.0, 4.0])], {"engine": "none & nothing"}, (LINES, BARS))
 
     report = measure("name", (Goal("ratio <x>", ">=", 4),), run, quick=False).as_json()
-    return {"command": "c", "date": "d", "machine": {"CPU": "some"}, "reports": [report]}
+    return {"command": "c", "date": "d", "machine": {"CPU": "some"}, "reports": [{"date": "d", **report}]}
 
 
 def test_bars_stand_at_their_ticks_and_may_be_missing() -> None:

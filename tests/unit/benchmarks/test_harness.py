@@ -70,7 +70,7 @@ def test_interleaved_sides_take_turns_at_going_first() -> None:
 
 
 def test_the_page_shows_machine_goals_and_figures() -> None:
-    reports = [measure("name", GOALS, run, quick=False).as_json()]
+    reports = [{"date": "d", **measure("name", GOALS, run, quick=False).as_json()}]
     page = document.render({"command": "c", "date": "d", "machine": {"CPU": "some"}, "reports": reports})
     assert "**1 of 2 goals met.**" in page
     assert "| CPU | some |" in page

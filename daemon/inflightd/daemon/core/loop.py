@@ -93,8 +93,9 @@ class StepLoop:
         self.totals = Totals()
         self.reasons: Mapping[str, str] = {}  # class -> why its waiting sequences wait, by the last plan
         self.wake_ns: int | None = None  # the last plan did nothing and asks to be asked again then
-        self._standing: Standing | None = None  # by the last plan, if it only decoded,
+        self._standing: Standing | None = None  # by the last plan that only decoded,
         self._stands: tuple[int, int, bool] | None = None  # while all this is as it was: see `_standing_key`
+        self._counts: dict[str, int] = {}  # of those who wait, by reason
         self._standstill = StandstillWatch(limits)
         self.thrash = ThrashDetector(info.blocks_total * limits.block_size_tokens)
         self._view = LoopView(
@@ -248,9 +249,12 @@ class StepLoop:
         view.standing = self._standing if stands else None
         plan, faults = self.policies.plan(view, roster.live)
         if plan.prefill or plan.preempt:
-            self._standing = self._stands = None
+            self._stands = None
         else:
-            self._standing, self._stands = Standing(plan.reasons, plan.passed_over), self._standing_key()
+            if plan.reasons is not view.said[0]:
+                view.said = plan.reasons, plan.passed_over
+                self._standing = Standing(MappingProxyType(plan.reasons), MappingProxyType(plan.passed_over))
+            self._stands = self._standing_key()
         self.reasons = plan.reasons
         self.wake_ns = plan.wake_ns if plan.is_empty else None
         return plan, faults
@@ -277,7 +281,9 @@ class StepLoop:
         step.rows, step.context_tokens = roster.decoding.batch(plan.decode)  # the rows are as the last step left them
         for sequence, tokens in plan.prefill:
             self._reserve_prefill(step, sequence, tokens)
-        step.waiting_by_reason = self._waiting_by_reason(plan)
+        if self._view.standing is None or plan.reasons is not self._view.said[0]:
+            self._counts = self._waiting_by_reason(plan)
+        step.waiting_by_reason = self._counts
         if step.rows:
             self.totals.steps += 1
         step.scheduled_ns = self._clock.now_ns()

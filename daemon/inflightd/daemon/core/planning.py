@@ -73,8 +73,7 @@ class PlanChecker:
             limit = self._view.limits.max_num_tokens
             self._fail("budget", None, f"{limit - budget_tokens} tokens planned, max_num_tokens is {limit}")
         self._check_slots(prefill, preempt)
-        reasons = self._check_reasons(plan.reasons)
-        passed_over = self._check_passed_over(plan.passed_over)
+        reasons, passed_over = self._check_said(plan)
         checked = CheckedPlan(
             prefill, decode, growing, preempt, plan.padding_tokens, reasons, passed_over, plan.wake_ns
         )
@@ -156,6 +155,12 @@ class PlanChecker:
         if slots > self._view.limits.max_batch_size:
             limit = self._view.limits.max_batch_size
             self._fail("slots", admitted[-1], f"{slots} sequences would run, max_batch_size is {limit}")
+
+    def _check_said(self, plan: Plan) -> tuple[dict[str, str], dict[int, str]]:
+        standing = self._view.standing
+        if standing is not None and plan.reasons is standing.reasons and plan.passed_over is standing.passed_over:
+            return self._view.said  # it was checked in an earlier step
+        return self._check_reasons(plan.reasons), self._check_passed_over(plan.passed_over)
 
     def _check_reasons(self, reasons: Mapping[str, str]) -> dict[str, str]:
         """They go into the step's record, which must be sendable when the step has been computed."""

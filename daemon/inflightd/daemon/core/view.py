@@ -55,6 +55,7 @@ class LoopView:
     decoding: tuple[Sequence, ...] = ()  # of the running
     growing: tuple[Sequence, ...] = ()  # of these: they take a block for their next token
     standing: Standing | None = None
+    said: tuple[dict[str, str], dict[int, str]] = field(default_factory=lambda: ({}, {}))  # what `standing` shows
     cost: LearnedCost = field(default_factory=LearnedCost)
     history: History = field(default_factory=History)
     step: int = 0

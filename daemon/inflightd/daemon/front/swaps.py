@@ -40,6 +40,7 @@ class Swaps:
         self._link = link
         self.configured = configured
         self.current = configured
+        self._before: PolicyInUse | None = None  # what the engine goes back to if the current one fails; None: to drain
         self._good = [configured]  # in use now or before, and not known to have failed; the last one is the latest
         self._under_way = asyncio.Lock()
         self._last_ticket = 0
@@ -118,6 +119,7 @@ class Swaps:
 
     def on_ready(self, generation: int) -> None:
         """A new engine process runs under what was last committed."""
+        self._before = None
         start = self._link.start
         if start.policy == Drain.name:
             self._use_drain(generation)
@@ -133,6 +135,7 @@ class Swaps:
         """The engine has answered; what it did counts whether or not anybody still waits."""
         policy, answer = self._sent.pop(done.ticket)
         if not done.error_rule:
+            self._before = self.current
             self.current = dataclasses.replace(policy, generation=done.generation)
             self._good = [*self._without(self.current), self.current][-_REMEMBERED:]
             self._commit_good(done.generation)
@@ -146,14 +149,14 @@ class Swaps:
         """
         self._good = self._without(self.current)
         if fault.replaced_by == Drain.name:
+            self._before = None
             self._use_drain(fault.generation)
             self._commit_good(fault.generation + bool(self._good))
             return
-        before = next((good for good in reversed(self._good) if good.name == fault.replaced_by), None)
-        if before is None:  # the same one, from an earlier swap
-            self.current = dataclasses.replace(self.current, generation=fault.generation)
-        else:
-            self.current = dataclasses.replace(before, generation=fault.generation)
+        failed, before = self.current, self._before or self.current
+        self._before = None
+        self.current = dataclasses.replace(before, generation=fault.generation)
+        if (before.reference, before.options) != (failed.reference, failed.options):
             self._good = [*self._without(before), self.current]
         self._commit_good(fault.generation)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -19,6 +22,7 @@ from inflightd.schedulers.registry import build
 from tests.support.loops import expected_tokens, make_loop
 
 LIMIT_NS = 20_000_000
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture
@@ -203,3 +207,40 @@ def test_alarms_at_the_end_of_a_plan_are_harmless() -> None:
         guard.uninstall()
         signal.signal(signal.SIGALRM, handler)
         signal.setitimer(signal.ITIMER_REAL, *left)
+
+
+def test_a_process_that_was_stopped_in_the_middle_of_a_plan_is_not_the_policys_fault() -> None:
+    stopped = subprocess.run(
+        [sys.executable, "-c", _STOPPED], cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=60, check=True
+    )
+    assert stopped.stdout.split() == ["stopped", "0"]
+
+
+_STOPPED = """
+import os, signal, subprocess, time
+from inflightd.daemon.core.policies import PolicySlot
+from inflightd.daemon.core.stall import PlanGuard
+from inflightd.schedulers.api import Plan
+from inflightd.schedulers.registry import build
+from tests.support.loops import make_loop
+
+limit_ns = 300_000_000
+
+
+class Interrupted:
+    name, Options = "interrupted", object
+
+    def plan(self, view):
+        # Somebody else lets it go on, long after the limit.
+        subprocess.Popen(["sh", "-c", f"sleep {5 * limit_ns / 1e9}; kill -CONT {os.getpid()}"])
+        began_ns = time.monotonic_ns()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        print("stopped" if time.monotonic_ns() - began_ns > 2 * limit_ns else "went on")
+        return Plan(decode=())
+
+
+guard = PlanGuard(limit_ns)
+guard.install()
+_, faults = PolicySlot(Interrupted(), 0, guard).plan(make_loop(build("static-batch", {})).loop.view, {})
+print(len(faults))
+"""

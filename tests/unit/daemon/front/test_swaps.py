@@ -251,6 +251,18 @@ async def test_a_policy_swapped_for_itself_that_fails_is_still_named(link: Link,
     assert (link.start.policy, link.start.generation) == ("drain", 2)
 
 
+async def test_after_a_fault_what_the_engine_went_back_to_is_named_not_an_older_swap_of_that_name(
+    link: Link, swaps: Swaps
+) -> None:
+    await swapped(link, "static-batch", 1, slots="4")
+    await swapped(link, "static-batch", 2, slots="8")
+    await swapped(link, "static-batch", 3, slots="8")
+    swaps.on_fault(fault("static-batch", "static-batch", 4))
+    assert (swaps.current.options["slots"], swaps.current.generation) == (8, 4)
+    # A new engine begins with one that has not failed.
+    assert (link.start.policy, link.start.policy_options["slots"], link.start.generation) == ("static-batch", 4, 4)
+
+
 async def test_a_policy_that_is_gone_when_a_new_engine_wants_it_is_left_out(link: Link, swaps: Swaps) -> None:
     assert not swaps.on_load_failed(), "the configured one: there is nothing else to begin with"
     await swapped(link, "static-batch", 1)
