@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 
@@ -25,6 +25,7 @@ from inflightd.daemon.front.generation import Generation
 from inflightd.daemon.front.intake import Intake
 from inflightd.daemon.front.request import GenerateRequest, StoppingRequest, TextPrompt
 from inflightd.daemon.front.requests import LiveRequest, RequestTable
+from inflightd.daemon.front.text_api import Text
 from inflightd.daemon.logs import PromptLog
 from inflightd.daemon.metrics import Metrics
 from inflightd.schedulers.registry import build
@@ -106,7 +107,7 @@ class Server:
             buffer_tokens=UNBOUNDED, buffer_bytes=UNBOUNDED, stall_ns=10**18,
         )  # fmt: skip
         config = Config(max_queued_requests=requests, max_queued_prompt_tokens=prompt_tokens)
-        self.intake = Intake(config, self.text, self.table, Metrics(), PromptLog(False), lambda: None)
+        self.intake = Intake(config, cast("Text", self.text), self.table, Metrics(), PromptLog(False), lambda: None)
         self.intake.limits = ModelLimits(BLOCKS * BLOCK_TOKENS, VOCAB_SIZE, BLOCK_TOKENS, BLOCKS, SLOTS)
 
     def _send(self, command: Command) -> None:

@@ -78,6 +78,31 @@ def fair_order(options: AdmissionOptions) -> Order:
     return by_tenant if options.fairness == "tenant" else by_arrival
 
 
+def nobody_fits(budget: StepBudget, fit: Fit, *, may_evict: bool) -> bool:
+    """True, with a reason for each class, if even the shortest of those that wait needs more than there is.
+
+    O(classes), which is what a step costs in which the pool is full.  False wherever it is not as simple as that: where
+    somebody was preempted, or may evict, or where the oldest finds something in the cache, as others then may.
+    """
+    view = budget.view
+    if budget.prefilling or view.preempted or budget.preempt or view.step % LOOK_EVERY == 0:
+        return False
+    if budget.slots_left <= 0 or budget.tokens_left <= 0:
+        return False
+    block, free_blocks = budget.block_size_tokens, budget.ledger.free_blocks
+    room_tokens = fit.room_blocks() * block
+    reasons: dict[str, str] = {}
+    for name, waiting in view.waiting.items():
+        least_tokens = waiting.least_tokens
+        if least_tokens <= room_tokens or view.kv.cached_tokens(next(iter(waiting.by_arrival()))):
+            return False
+        if may_evict and budget.has_below(budget.priorities.of_class(name)):
+            return False
+        reasons[name] = BLOCKS if least_tokens > free_blocks * block else fit.kept_for
+    budget.reasons = reasons
+    return True
+
+
 class Admission:
     """One pass over those who do not run.
 
@@ -112,6 +137,8 @@ class Admission:
     def run(self) -> None:
         """Admit what fits; leaves a reason for every class in which somebody still waits."""
         budget = self._budget
+        if nobody_fits(budget, self._fit, may_evict=self._may_evict):
+            return
         preempted_before = len(budget.preempt)
         stop = ""
         for turn in turns(budget.view, budget.priorities):

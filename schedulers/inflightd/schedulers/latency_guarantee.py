@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from inflightd.schedulers.admission import LOOKAHEAD, PROMPTS, Admission, AdmissionOptions, by_tenant
+from inflightd.schedulers.admission import (
+    LOOKAHEAD,
+    PROMPTS,
+    Admission,
+    AdmissionOptions,
+    by_tenant,
+    nobody_fits,
+)
 from inflightd.schedulers.api import Plan, SequenceView, View, Waiting
 from inflightd.schedulers.budget import StepBudget
 from inflightd.schedulers.future_peak import expected_fit
@@ -104,6 +111,9 @@ class LatencyGuarantee:
         budget.grow()
         if not (budget.prefilling or view.waiting or view.preempted):
             return budget.plan()
+        fit = expected_fit(budget)
+        if nobody_fits(budget, fit, may_evict=True):
+            return budget.plan()
         pace = Pace(budget, int(options.itl_ms * 1e6), options.chunk_tokens, options.floor_tokens)
         budget.tokens_left = pace.tokens
         lanes = Lanes(
@@ -124,7 +134,7 @@ class LatencyGuarantee:
 
             Admission(
                 budget,
-                expected_fit(budget),
+                fit,
                 max_overtakes=options.max_overtakes,
                 may_evict=True,
                 order=by_tenant if options.fairness == "tenant" else in_time_first,

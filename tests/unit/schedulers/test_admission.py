@@ -66,6 +66,24 @@ def test_behind_one_that_does_not_fit_who_fits_because_it_is_cached_starts_withi
     assert [s.started_step for s in loop.sequences if s is not cached and s.number > 1] == [None] * 51
 
 
+@pytest.mark.parametrize("name", _IN_FLIGHT)
+def test_where_even_the_shortest_does_not_fit_nobody_is_looked_at_and_each_class_has_its_reason(
+    make_loop, take, hopeful, name
+):
+    loop = hopeful(make_loop((160, 100), blocks=60, tokens=200))
+    policy = registry.build(name)
+    take(loop, policy, 2)
+    for service_class in ("default", "low"):
+        for _ in range(20):
+            loop.submit(ModelRequest(200, 1, 1, service_class=service_class))
+    for service_class, queue in loop.view.waiting.items():
+        counting = loop.view.waiting[service_class] = CountingWaiting()
+        counting.sequences = queue.sequences
+    plan = policy.plan(loop.view)
+    assert plan.reasons == dict.fromkeys(("default", "low"), "not enough free blocks")
+    assert [queue.seen for queue in loop.view.waiting.values()] == [1, 1], "only the oldest, for what is cached of it"
+
+
 @pytest.mark.parametrize("name", _ALL)
 def test_class_at_its_limit_holds_nobody_else_back(make_loop, take, name):
     limited = ServiceClass("limited", priority=5, max_running=1)

@@ -344,7 +344,10 @@ class StepLoop:
         for sample, token_ids in zip(samples, each_token, strict=True):  # the hot loop: a turn per token
             token_id = token_ids[0]
             sample.token_ids.append(token_id)
-            sample.sampling.observe(token_id)
+            sampling = sample.sampling
+            sampling.output_ids.append(token_id)  # `SamplingState.observe` in line
+            if sampling.tally is not None:
+                sampling.tally.observe(token_id)
             sample.computed_tokens = computed_tokens = sample.total_tokens
             sample.total_tokens = computed_tokens + 1
             sample.generated_tokens = generated_tokens = sample.generated_tokens + 1
@@ -352,7 +355,7 @@ class StepLoop:
             row = sample.row
             row.token_ids, row.past_tokens, row.draws[0].position = token_ids, computed_tokens, generated_tokens
             # An end token counts as the answer's last even where the limit is met with it.
-            if token_id in sample.stop_token_ids and generated_tokens > sample.sampling.params.min_tokens:
+            if token_id in sample.stop_token_ids and generated_tokens > sampling.params.min_tokens:
                 roster.finish(sample, FinishReason.STOP, token_id)
             elif generated_tokens >= sample.max_new_tokens:
                 roster.finish(sample, FinishReason.LENGTH)
