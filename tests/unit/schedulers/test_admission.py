@@ -70,7 +70,7 @@ def test_behind_one_that_does_not_fit_who_fits_because_it_is_cached_starts_withi
 def test_where_even_the_shortest_does_not_fit_nobody_is_looked_at_and_each_class_has_its_reason(
     make_loop, take, hopeful, name
 ):
-    loop = hopeful(make_loop((160, 100), blocks=60, tokens=200))
+    loop = hopeful(make_loop((160, 60), blocks=60, tokens=200))
     policy = registry.build(name)
     take(loop, policy, 2)
     for service_class in ("default", "low"):
