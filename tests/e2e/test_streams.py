@@ -189,7 +189,7 @@ async def test_one_id_used_by_two_live_requests_serves_both(client: AsyncClient)
 async def test_swaps_under_load_lose_no_token(client: AsyncClient, admin: AsyncAdmin) -> None:
     generation = (await admin.status()).scheduler.generation
     names = ["latency-guarantee", "static-batch", "conservative-admission", "throughput-max"]
-    load = asyncio.gather(*(collect(client, [k + 1] * 30, 150) for k in range(24)))
+    load = asyncio.gather(*(collect(client, [k + 1] * 30, 900) for k in range(24)))
     swaps = 0
     while not load.done():
         swapped = await admin.swap(names[swaps % 4], {})
@@ -197,7 +197,7 @@ async def test_swaps_under_load_lose_no_token(client: AsyncClient, admin: AsyncA
         assert swapped.generation == generation + swaps
         await asyncio.sleep(0.05)
     for k, answer in enumerate(await load):
-        assert answer[0] == expected([k + 1] * 30, 150)
+        assert answer[0] == expected([k + 1] * 30, 900)
     assert swaps >= 4
     await admin.swap("throughput-max", {})
     await wait_for_all_blocks(admin)

@@ -9,7 +9,7 @@ from inflightd.schedulers.admission import Admission, AdmissionOptions, fair_ord
 from inflightd.schedulers.api import Plan, View
 from inflightd.schedulers.budget import StepBudget
 from inflightd.schedulers.fit import Fit, Reservation
-from inflightd.schedulers.future_peak import FuturePeak
+from inflightd.schedulers.future_peak import PASSING, FuturePeak
 from inflightd.schedulers.options import option
 from inflightd.schedulers.standing import standing_plan
 
@@ -52,7 +52,7 @@ class ConservativeAdmission:
 
     def plan(self, view: View) -> Plan:
         """See `inflightd.schedulers.api.Policy`."""
-        if (standing := standing_plan(view)) is not None:
+        if (standing := standing_plan(view, PASSING)) is not None:
             return standing
         options = self.options
         budget = StepBudget(view, preemption=options.preemption, aging_s=options.aging_s)

@@ -19,7 +19,11 @@ _FEWEST_LENGTHS: Final = 16  # below this many finished outputs nothing is known
 _ASSUMED_TOKENS: Final = 512  # and a policy that may evict assumes this, about the longest of usual conversations
 _BEYOND_REACH: Final = 1 << 40  # blocks; no eviction makes up for it
 
+EXPECTED: Final = "the free blocks are kept for expected outputs"
 THRASHING: Final = "too much is computed twice: free blocks are kept for outputs"
+
+# The peak falls while those that run come nearer to their ends, although nothing else happens.
+PASSING: Final = frozenset((EXPECTED, THRASHING))
 
 
 def expected_fit(budget: StepBudget) -> Fit:
@@ -52,7 +56,7 @@ class FuturePeak:
         quantile: float,
         *,
         may_evict: bool = False,
-        kept_for: str = "the free blocks are kept for expected outputs",
+        kept_for: str = EXPECTED,
     ) -> None:
         self.kept_for = kept_for
         self._budget = budget

@@ -16,7 +16,7 @@ from inflightd.schedulers.admission import (
 )
 from inflightd.schedulers.api import Plan, SequenceView, View, Waiting
 from inflightd.schedulers.budget import StepBudget
-from inflightd.schedulers.future_peak import expected_fit
+from inflightd.schedulers.future_peak import PASSING, expected_fit
 from inflightd.schedulers.lanes import Lanes
 from inflightd.schedulers.options import option
 from inflightd.schedulers.pace import Pace
@@ -104,7 +104,7 @@ class LatencyGuarantee:
 
     def plan(self, view: View) -> Plan:
         """See `inflightd.schedulers.api.Policy`."""
-        if (standing := standing_plan(view)) is not None:
+        if (standing := standing_plan(view, PASSING)) is not None:
             return standing
         options = self.options
         budget = StepBudget(view, preemption=options.preemption, aging_s=options.aging_s)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from inflightd.schedulers.admission import Admission, AdmissionOptions, fair_order
 from inflightd.schedulers.api import Plan, View
 from inflightd.schedulers.budget import StepBudget
-from inflightd.schedulers.future_peak import expected_fit
+from inflightd.schedulers.future_peak import PASSING, expected_fit
 from inflightd.schedulers.standing import standing_plan
 
 
@@ -43,7 +43,7 @@ class ThroughputMax:
 
     def plan(self, view: View) -> Plan:
         """See `inflightd.schedulers.api.Policy`."""
-        if (standing := standing_plan(view)) is not None:
+        if (standing := standing_plan(view, PASSING)) is not None:
             return standing
         options = self.options
         budget = StepBudget(view, preemption=options.preemption, aging_s=options.aging_s)
