@@ -153,7 +153,7 @@ def _parts(scene: Scene, turnover: float) -> Iterator[Figure]:
             (PlanChecker, "check", "check"),
             (loop, "_reserve", "reserve"),
             (loop, "_apply", "apply"),
-            (loop, "_learn", "learn"),
+            (loop._lessons, "learn", "learn"),
             (StepInHand, "record", "record"),
             (loop, "state", "state"),
         ):

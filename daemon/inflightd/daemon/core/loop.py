@@ -5,40 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from inflightd.daemon.core.kv.manager import KvManager
 from inflightd.daemon.core.kv.view import KvPoolView
+from inflightd.daemon.core.lessons import Lessons, LoopEvent
 from inflightd.daemon.core.policies import PolicySlot
 from inflightd.daemon.core.roster import Roster
 from inflightd.daemon.core.sequence import Sequence, State
-from inflightd.daemon.core.standstill import StandstillWatch
 from inflightd.daemon.core.step import StepInHand, Totals
-from inflightd.daemon.core.thrash import ThrashDetector
 from inflightd.daemon.core.view import LoopView
+from inflightd.daemon.core.waits import Waits
 from inflightd.daemon.core.wire import (
     Cancel,
     FinishReason,
     Frame,
     LoopState,
     PolicyFault,
-    Standstill,
     Submit,
     SwapDone,
-    Thrashing,
     TokenDelta,
 )
 from inflightd.daemon.engines.api import MoveKind, StepBatch
 from inflightd.daemon.errors import CacheCorrupted
 from inflightd.schedulers.api import (
-    STANDING_STEPS,
     Capabilities,
     History,
     Limits,
     Policy,
     Preemption,
     ServiceClass,
-    Standing,
     is_decoding,
 )
 
@@ -48,14 +44,9 @@ if TYPE_CHECKING:
     from inflightd.daemon.core.kv.figures import KvFigures
     from inflightd.daemon.core.planning import CheckedPlan
     from inflightd.daemon.core.stall import PlanGuard
+    from inflightd.daemon.core.thrash import ThrashDetector
     from inflightd.daemon.core.wire import StepRecord
     from inflightd.daemon.engines.api import StepEngine, StepResult
-
-_NO_REASON: Final = "the policy gives no reason"  # so that the counts by reason are always all that wait
-_LEARN_EVERY: Final = 4  # plain decodes: there are thousands, and learning costs as much as decoding ten sequences
-
-
-LoopEvent = PolicyFault | Thrashing | Standstill  # what a step has to tell besides its frame
 
 
 class StepLoop:
@@ -93,11 +84,6 @@ class StepLoop:
         self.totals = Totals()
         self.reasons: Mapping[str, str] = {}  # class -> why its waiting sequences wait, by the last plan
         self.wake_ns: int | None = None  # the last plan did nothing and asks to be asked again then
-        self._standing: Standing | None = None  # by the last plan that only decoded,
-        self._stands: tuple[int, int, bool] | None = None  # while all this is as it was: see `_standing_key`
-        self._counts: dict[str, int] = {}  # of those who wait, by reason
-        self._standstill = StandstillWatch(limits)
-        self.thrash = ThrashDetector(info.blocks_total * limits.block_size_tokens)
         self._view = LoopView(
             limits=limits,
             classes=MappingProxyType(dict(classes)),
@@ -106,6 +92,8 @@ class StepLoop:
             waiting=MappingProxyType(self.roster.waiting),
             tenants=MappingProxyType(self.roster.tenants.tokens),
         )
+        self._lessons = Lessons(self._view, self.roster, self.policies)
+        self._waits = Waits(self.roster, self.policies, self._lessons.thrash)
 
     @property
     def has_work(self) -> bool:
@@ -127,6 +115,10 @@ class StepLoop:
         self.wake_ns = None
 
     @property
+    def thrash(self) -> ThrashDetector:
+        return self._lessons.thrash
+
+    @property
     def cost(self) -> LearnedCost:
         return self._view.cost
 
@@ -141,8 +133,7 @@ class StepLoop:
         events: list[LoopEvent] = list(faults)
         step = self._reserve(plan)
         if not step.rows:
-            self._watch(step, events)
-            return self.report(), events
+            return self.report(), events + self._lessons.watch(step, self.totals.steps)
         # A finished row of a static batch goes on attending to a context as long as the batch's longest.
         padding_context_tokens = max(row.past_tokens for row in step.rows) if plan.padding_tokens else 0
         step.context_tokens += plan.padding_tokens * padding_context_tokens
@@ -157,9 +148,8 @@ class StepLoop:
         if overlap is not None:
             overlap()
         result = self._engine.finish()
-        frame = self._apply(step, result)
-        self._learn(step, frame.step, events)
-        return frame, events
+        frame, record = self._apply(step, result)
+        return frame, events + self._lessons.learn(step, record)
 
     def use_policy(self, ticket: int, policy: Policy, expected_generation: int | None = None) -> SwapDone:
         """Put `policy` in charge from the next step on, unless the generation is another one than expected."""
@@ -245,23 +235,12 @@ class StepLoop:
             output_lengths=roster.outputs.sorted_tokens,
             thrashing=self.thrash.thrashing,
         )
-        stands = self._stands == self._standing_key() and view.step % STANDING_STEPS
-        view.standing = self._standing if stands else None
+        self._waits.show(view)
         plan, faults = self.policies.plan(view, roster.live)
-        if plan.prefill or plan.preempt:
-            self._stands = None
-        else:
-            if plan.reasons is not view.said[0]:
-                view.said = plan.reasons, plan.passed_over
-                self._standing = Standing(MappingProxyType(plan.reasons), MappingProxyType(plan.passed_over))
-            self._stands = self._standing_key()
+        self._waits.hear(view, plan)
         self.reasons = plan.reasons
         self.wake_ns = plan.wake_ns if plan.is_empty else None
         return plan, faults
-
-    def _standing_key(self) -> tuple[int, int, bool]:
-        """What must not change for a plan to stand."""
-        return self.roster.changes, self.policies.generation, self.thrash.thrashing
 
     def _reserve(self, plan: CheckedPlan) -> StepInHand:
         step = StepInHand(plan, self._view.now_ns)
@@ -281,9 +260,7 @@ class StepLoop:
         step.rows, step.context_tokens = roster.decoding.batch(plan.decode)  # the rows are as the last step left them
         for sequence, tokens in plan.prefill:
             self._reserve_prefill(step, sequence, tokens)
-        if self._view.standing is None or plan.reasons is not self._view.said[0]:
-            self._counts = self._waiting_by_reason(plan)
-        step.waiting_by_reason = self._counts
+        step.waiting_by_reason = self._waits.by_reason(self._view, plan)
         if step.rows:
             self.totals.steps += 1
         step.scheduled_ns = self._clock.now_ns()
@@ -303,30 +280,7 @@ class StepLoop:
         step.attended_pairs += tokens * computed_tokens + tokens * tokens // 2
         step.recomputed_tokens += max(0, min(end_tokens, sequence.recompute_until_tokens) - computed_tokens)
 
-    def _waiting_by_reason(self, plan: CheckedPlan) -> dict[str, int]:
-        """How many wait for what, now that the plan's own have left the queues; who is preempted counts with its class.
-
-        O(classes + preempted + those passed over).
-        """
-        roster = self.roster
-        if not (roster.waiting or roster.preempted):
-            return {}
-        waiting = {name: len(queue) for name, queue in roster.waiting.items()}
-        for sequence in roster.preempted:
-            waiting[sequence.service_class] = waiting.get(sequence.service_class, 0) + 1
-        counts: dict[str, int] = {}
-        for number, its_reason in plan.passed_over.items():
-            passed = roster.live.get(number)
-            if passed is not None and passed.state is not State.RUNNING:
-                counts[its_reason] = counts.get(its_reason, 0) + 1
-                waiting[passed.service_class] -= 1
-        for name, others in waiting.items():
-            if others:
-                reason = plan.reasons.get(name, _NO_REASON)
-                counts[reason] = counts.get(reason, 0) + others
-        return counts
-
-    def _apply(self, step: StepInHand, result: StepResult) -> Frame:
+    def _apply(self, step: StepInHand, result: StepResult) -> tuple[Frame, StepRecord]:
         roster, now_ns = self.roster, self._clock.now_ns()
         roster.block_moves = []
         samples = self._samples(step, now_ns)
@@ -368,49 +322,7 @@ class StepLoop:
         started, roster.started = roster.started, []
         state = self.state()
         record = step.record(result, now_ns, state)
-        return Frame(step=record, started=started, tokens=deltas, finished=finished, state=state)
-
-    def _learn(self, step: StepInHand, record: StepRecord | None, events: list[LoopEvent]) -> None:
-        """What the next plans know of this step."""
-        assert record is not None
-        blocks_moved = record.swapped_out_blocks + record.swapped_in_blocks
-        if blocks_moved:
-            self.cost.observe_swap(blocks_moved, record.moves_ns)
-        if record.prefill_tokens or record.step % _LEARN_EVERY == 0 or not self.cost.sure:
-            self.cost.observe(
-                record.prefill_tokens,
-                record.decode_sequences + record.padding_tokens,
-                record.context_tokens,
-                record.end_ns - record.start_ns - record.moves_ns,
-                step.expected_ns,
-                step.attended_pairs,
-            )
-        self._watch(step, events)
-
-    def _watch(self, step: StepInHand, events: list[LoopEvent]) -> None:
-        """Whether too much is computed twice (a plan that computes nothing may have dropped somebody, too), and whether
-        nobody starts who could."""
-        dropped = len(step.plan.preempt) - step.swap_outs
-        idle = not self.roster.live
-        if self.thrash.observe(step.prefill_tokens, step.recomputed_tokens, dropped, idle=idle):
-            events.append(
-                Thrashing(
-                    thrashing=self.thrash.thrashing,
-                    step=self.totals.steps,
-                    recomputed_fraction=self.thrash.recomputed_fraction,
-                )
-            )
-        tokens = step.prefill_tokens + len(step.plan.decode) + step.plan.padding_tokens
-        if steps := self._standstill.observe(self.roster, started=step.admitted, tokens=tokens):
-            events.append(
-                Standstill(
-                    policy=self.policies.current.name,
-                    generation=self.policies.generation,
-                    step=self.totals.steps,
-                    steps=steps,
-                    waiting_by_reason=step.waiting_by_reason,
-                )
-            )
+        return Frame(step=record, started=started, tokens=deltas, finished=finished, state=state), record
 
     def _samples(self, step: StepInHand, now_ns: int) -> list[Sequence]:
         """Whose tokens the step computed, now that it has; those that get a new one, in the order of the draws."""
