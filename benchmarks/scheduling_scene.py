@@ -131,8 +131,6 @@ class Scene:
         """Let `policy` plan from now on, with the free blocks that make the first in line wait under it."""
         self.loop.use_policy(0, policy)
         self.settle()
-        gc.unfreeze()
-        gc.collect()
         gc.freeze()  # the blocks that nobody owns are objects that no daemon has: let no collection walk over them
 
     def measure(self, steps: int, turnover: float) -> Measured:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from inflightd.schedulers.api import STANDING_STEPS, SequenceView, Waiting
 from inflightd.schedulers.class_limits import ClassLimits
+from inflightd.schedulers.fit import GROWTH
 from inflightd.schedulers.options import option
 from inflightd.schedulers.preemption import PREEMPTION_CHOICES
 from inflightd.schedulers.turns import Order, Turn, turns
@@ -30,7 +31,6 @@ CLASS_LIMIT = "its class is at its limit"
 PROMPTS = "enough prompts are being prefilled"
 PREFIX = "its prefix is being computed"
 BEHIND = "a request before it must start first"
-GROWTH = "running sequences need the free blocks"
 
 _NO_LIMIT: Final = 1 << 62
 _ITS_OWN: Final = frozenset((CLASS_LIMIT, PROMPTS, PREFIX))  # reasons that hold no other class back
@@ -78,28 +78,37 @@ def fair_order(options: AdmissionOptions) -> Order:
     return by_tenant if options.fairness == "tenant" else by_arrival
 
 
-def nobody_fits(budget: StepBudget, fit: Fit, *, may_evict: bool) -> bool:
-    """True, with a reason for each class, if even the shortest of those that wait needs more than there is.
+def blocks_reason(budget: StepBudget, fit: Fit, left_tokens: int) -> str:
+    """Why somebody with so much to compute gets no blocks."""
+    blocks = -(-left_tokens // budget.block_size_tokens)
+    return BLOCKS if blocks > budget.ledger.free_blocks else fit.kept_for(blocks)
 
-    O(classes), which is what a step costs in which the pool is full.  False wherever it is not as simple as that: where
-    somebody was preempted, or may evict, or where the oldest finds something in the cache, as others then may.
+
+def nobody_fits(budget: StepBudget, fit: Fit, *, may_evict: bool) -> bool:
+    """True, with a reason for each class, if there is no slot, or not enough room for even the shortest that waits.
+
+    O(classes), which is what a step costs in which the engine is full.  False wherever it is not as simple as that:
+    where somebody was preempted, or may evict, or where the oldest finds something in the cache, as others then may.
     """
     view = budget.view
     if budget.prefilling or view.preempted or budget.preempt or view.step % LOOK_EVERY == 0:
         return False
-    if budget.slots_left <= 0 or budget.tokens_left <= 0:
+    if budget.tokens_left <= 0:
         return False
-    block, free_blocks = budget.block_size_tokens, budget.ledger.free_blocks
-    room_tokens = fit.room_blocks() * block
+    room_tokens = fit.room_blocks() * budget.block_size_tokens if budget.slots_left > 0 else -1
     reasons: dict[str, str] = {}
     for name, waiting in view.waiting.items():
+        if may_evict and budget.has_below(budget.priorities.of_class(name)):
+            return False
+        if budget.slots_left <= 0:
+            reasons[name] = SLOTS
+            continue
         least_tokens = waiting.least_tokens
         if least_tokens <= room_tokens or view.kv.cached_tokens(next(iter(waiting.by_arrival()))):
             return False
-        if may_evict and budget.has_below(budget.priorities.of_class(name)):
-            return False
-        reasons[name] = BLOCKS if least_tokens > free_blocks * block else fit.kept_for
+        reasons[name] = blocks_reason(budget, fit, least_tokens)
     budget.reasons = reasons
+    budget.closed_from_tokens = room_tokens + 1
     return True
 
 
@@ -272,6 +281,5 @@ class Admission:
             if not self._may_evict or not budget.evict_below(sequence, short_blocks, short_slots, relief_blocks):
                 if short_slots > 0:
                     return SLOTS
-                own_blocks = left_tokens // budget.block_size_tokens
-                return BLOCKS if own_blocks > budget.ledger.free_blocks else self._fit.kept_for
+                return blocks_reason(budget, self._fit, left_tokens)
         return "" if budget.admit(sequence, tokens, left_tokens) else BLOCKS

@@ -135,6 +135,7 @@ class Standing:
 
     reasons: Mapping[str, str]
     passed_over: Mapping[int, str]
+    closed_from_tokens: int | None = None
 
 
 class Waiting(Protocol):
@@ -248,7 +249,8 @@ class View(Protocol):
     @property
     def standing(self) -> Standing | None:
         """Set if the last plan only decoded and nothing has changed since: nobody came, started, was preempted or left,
-        and the policy is the same.  Who could not start then hardly can now, and a policy may leave it at that.
+        but for those of whom the plan said that they change nothing (`Plan.closed_from_tokens`), and the policy is the
+        same.  Who could not start then hardly can now, and a policy may leave it at that.
 
         Time passes all the same, and outputs come nearer to their ends: so it is None in every eighth step.
         """
@@ -286,6 +288,8 @@ class Plan:
     `reasons` says per class why its waiting sequences wait, `passed_over` (by sequence number) for those that were
     looked at and wait for another reason than the rest.  `padding_tokens` rows are computed and thrown away.
     `wake_ns` asks for another plan at that time although nothing happened (an empty plan that waits for more work).
+    `closed_from_tokens` says that nobody can start who has so many tokens to compute or more, nor will before somebody
+    who runs has left: whether such requests come or leave, the reasons stand (`View.standing`).
     """
 
     prefill: Sequence[tuple[SequenceView, int]] = ()
@@ -295,6 +299,7 @@ class Plan:
     padding_tokens: int = 0
     wake_ns: int | None = None
     passed_over: Mapping[int, str] = field(default_factory=dict)
+    closed_from_tokens: int | None = None
 
 
 @runtime_checkable

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from inflightd.schedulers.admission import GROWTH
 from inflightd.schedulers.api import ALL, Plan, Preemption, SequenceView, View, is_decoding, uncomputed_tokens
+from inflightd.schedulers.fit import GROWTH
 from inflightd.schedulers.preemption import Victims, preemption_kind
 from inflightd.schedulers.priorities import Priorities
 
@@ -45,6 +45,7 @@ class StepBudget:
         self.reasons: dict[str, str] = {}
         self.passed_over: dict[int, str] = {}
         self.padding_tokens = 0
+        self.closed_from_tokens: int | None = None
         self.freed_blocks = 0  # by preemptions
         self.short_priority: int | None = None  # highest class of which somebody who ran did not get all blocks
         self._preemption = preemption
@@ -233,7 +234,16 @@ class StepBudget:
         for victim, _ in self.preempt:
             self.reasons.setdefault(victim.service_class, GROWTH)
         decode = ALL if self._chosen is None else [s for s in self._chosen if self.stays(s)]
-        return Plan(self.prefill, decode, self.preempt, self.reasons, self.padding_tokens, wake_ns, self.passed_over)
+        return Plan(
+            self.prefill,
+            decode,
+            self.preempt,
+            self.reasons,
+            self.padding_tokens,
+            wake_ns,
+            self.passed_over,
+            self.closed_from_tokens,
+        )
 
     # --- preemption -------------------------------------------------------------------------------------------------
 

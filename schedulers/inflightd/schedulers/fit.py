@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from inflightd.schedulers.api import SequenceView
 
 if TYPE_CHECKING:
     from inflightd.schedulers.budget import StepBudget
 
+GROWTH: Final = "running sequences need the free blocks"
+
 
 class Fit(Protocol):
     """An admission rule over one `StepBudget`."""
-
-    kept_for: str  # the reason why somebody waits whose own blocks are free
 
     def room_blocks(self) -> int:
         """The most blocks that somebody may take to start; 0 or less if nobody can, however small."""
@@ -27,6 +27,10 @@ class Fit(Protocol):
         """Blocks that need not be kept for `victim` any more once it is preempted, besides those it holds."""
         ...
 
+    def kept_for(self, blocks: int) -> str:
+        """The reason why somebody waits for whom so many blocks would do, which are free."""
+        ...
+
 
 class WholePrompt:
     """The blocks of the whole uncached prompt, its samples included, and one step's growth of all running.
@@ -34,8 +38,6 @@ class WholePrompt:
     Admission by first chunk is what makes a long prompt be preempted half-way again and again (vllm#37307).  Growth
     is counted at its worst, one block for each running sequence.
     """
-
-    kept_for = "running sequences need the free blocks"
 
     def __init__(self, budget: StepBudget) -> None:
         self._budget = budget
@@ -49,6 +51,9 @@ class WholePrompt:
     def relief_blocks(self, victim: SequenceView) -> int:
         return 1
 
+    def kept_for(self, blocks: int) -> str:
+        return GROWTH
+
 
 class Reservation:
     """Prompt and all tokens that may be generated, for every sample (Orca; TensorRT-LLM's GUARANTEED_NO_EVICT).
@@ -57,7 +62,7 @@ class Reservation:
     """
 
     def __init__(self, budget: StepBudget, kept_for: str = "the free blocks are reserved for max_tokens") -> None:
-        self.kept_for = kept_for
+        self._kept_for = kept_for
         self._budget = budget
         self._block = budget.block_size_tokens
         self._growth_blocks = -1  # of the running ones that stay; the sum over them, made at first use
@@ -77,6 +82,9 @@ class Reservation:
 
     def relief_blocks(self, victim: SequenceView) -> int:
         return growth_blocks(victim, self._block)
+
+    def kept_for(self, blocks: int) -> str:
+        return self._kept_for
 
     def _growth(self) -> int:
         block, total_blocks = self._block, 0

@@ -58,7 +58,7 @@ class FuturePeak:
         may_evict: bool = False,
         kept_for: str = EXPECTED,
     ) -> None:
-        self.kept_for = kept_for
+        self._kept_for = kept_for
         self._budget = budget
         self._quantile = quantile
         self._may_evict = may_evict
@@ -78,6 +78,9 @@ class FuturePeak:
 
     def relief_blocks(self, victim: SequenceView) -> int:
         return 1
+
+    def kept_for(self, blocks: int) -> str:
+        return self._kept_for if blocks <= self.room_blocks() else self._now.kept_for(blocks)
 
     def _excess_blocks(self, sequence: SequenceView, left_tokens: int) -> int:
         """Of the peak with `sequence` over the blocks that it may count on."""

@@ -25,4 +25,8 @@ def standing_plan(view: View, passing: Set[str] = frozenset()) -> Plan | None:
         return None
     if len(decoding) > view.limits.max_num_tokens or len(view.growing) > view.kv.blocks_free:
         return None
-    return Plan(reasons=standing.reasons, passed_over=standing.passed_over)
+    return Plan(
+        reasons=standing.reasons,
+        passed_over=standing.passed_over,
+        closed_from_tokens=standing.closed_from_tokens,
+    )

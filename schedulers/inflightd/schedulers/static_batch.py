@@ -12,6 +12,7 @@ from inflightd.schedulers.budget import StepBudget
 from inflightd.schedulers.fit import Reservation
 from inflightd.schedulers.options import option
 from inflightd.schedulers.priorities import Priorities
+from inflightd.schedulers.standing import standing_plan
 from inflightd.schedulers.turns import next_in_line
 
 QUEUE_DELAY: Final = "the batch is waiting to be filled"
@@ -54,6 +55,10 @@ class StaticBatch:
     def plan(self, view: View) -> Plan:
         """See `inflightd.schedulers.api.Policy`."""
         slots = min(self.options.slots, view.limits.max_batch_size)
+        standing = standing_plan(view)
+        if standing is not None and standing.closed_from_tokens == 0:
+            standing.padding_tokens = self._padding_tokens(view, slots, len(view.decoding))
+            return standing
         is_open = not any(s.generated_tokens > 1 and is_decoding(s) for s in view.running)
         if not view.running:
             wake_ns = self._waits_until_ns(view, slots)
@@ -71,9 +76,17 @@ class StaticBatch:
         budget.unblock()  # an inherited pool of half-prefilled prompts
         if not is_open:
             budget.reasons.update(dict.fromkeys(_waiting_classes(view), BATCH_CLOSED))
-        if view.capabilities.padding and budget.decoding:
-            budget.padding_tokens = max(0, min(slots - budget.decoding, budget.tokens_left))
+            budget.closed_from_tokens = 0
+        if budget.decoding:
+            budget.padding_tokens = self._padding_tokens(view, slots, budget.decoding)
         return budget.plan()
+
+    @staticmethod
+    def _padding_tokens(view: View, slots: int, decoding: int) -> int:
+        """The rows of the batch that have ended; none where the engine computes no padding."""
+        if not view.capabilities.padding:
+            return 0
+        return max(0, min(slots, view.limits.max_num_tokens) - decoding)
 
     @staticmethod
     def _prompts(view: View, slots: int, is_open: bool) -> StepBudget:

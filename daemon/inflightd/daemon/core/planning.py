@@ -28,6 +28,7 @@ class CheckedPlan:
     reasons: dict[str, str]
     passed_over: dict[int, str]
     wake_ns: int | None
+    closed_from_tokens: int | None
 
     @property
     def is_empty(self) -> bool:
@@ -75,7 +76,15 @@ class PlanChecker:
         self._check_slots(prefill, preempt)
         reasons, passed_over = self._check_said(plan)
         checked = CheckedPlan(
-            prefill, decode, growing, preempt, plan.padding_tokens, reasons, passed_over, plan.wake_ns
+            prefill,
+            decode,
+            growing,
+            preempt,
+            plan.padding_tokens,
+            reasons,
+            passed_over,
+            plan.wake_ns,
+            plan.closed_from_tokens,
         )
         self._check_progress(checked)
         return checked
@@ -160,6 +169,8 @@ class PlanChecker:
         standing = self._view.standing
         if standing is not None and plan.reasons is standing.reasons and plan.passed_over is standing.passed_over:
             return self._view.said  # it was checked in an earlier step
+        if plan.closed_from_tokens is not None and type(plan.closed_from_tokens) is not int:
+            self._fail("reasons", None, f"closed_from_tokens is {plan.closed_from_tokens!r}, not a whole number")
         return self._check_reasons(plan.reasons), self._check_passed_over(plan.passed_over)
 
     def _check_reasons(self, reasons: Mapping[str, str]) -> dict[str, str]:

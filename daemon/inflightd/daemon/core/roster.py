@@ -61,12 +61,19 @@ class Roster:
         self.moves = Moves()
         self._limits = limits
         self._eos_token_ids = eos_token_ids
+        self.closed_from_tokens: int | None = None  # nobody with so much to compute can start, by the last plan
         self._last_number = 0
+        self._in_vain = 0  # came or left without a change for anybody else
+
+    @property
+    def events(self) -> int:
+        """Another number whenever somebody has come, split off, been preempted or ended."""
+        return self._last_number + self.moves.preemptions + self.moves.finished
 
     @property
     def changes(self) -> int:
-        """Another number whenever somebody has come, split off, been preempted or ended."""
-        return self._last_number + self.moves.preemptions + self.moves.finished
+        """The same without those who came to wait, or waited and left, while they could not have started anyway."""
+        return self.events - self._in_vain
 
     def submit(self, submit: Submit) -> None:
         """Take in a request.  The front has checked it; one that can never run here all the same ends at once.
@@ -93,6 +100,8 @@ class Roster:
         queue = self.waiting.get(submit.service_class)
         if queue is None:
             queue = self.waiting[submit.service_class] = WaitingQueue(self.tenants)
+        elif self._is_closed_to(sequence):
+            self._in_vain += 1
         queue.add(sequence)
 
     def cancel(self, request: int, sample: int | None, reason: str) -> None:
@@ -199,6 +208,8 @@ class Roster:
             self.running.remove(sequence)
             self.decoding.leave(sequence)
         elif state is State.WAITING:
+            if self._is_closed_to(sequence) and len(self.waiting[sequence.service_class]) > 1:
+                self._in_vain += len(sequence.samples)
             self._leave_queue(sequence)
         else:
             self.preempted.remove(sequence)
@@ -261,6 +272,13 @@ class Roster:
     def _move(self, kind: MoveKind, copies: Copies) -> None:
         if copies:
             self.block_moves += [(kind, source, destination) for source, destination in copies]
+
+    def _is_closed_to(self, sequence: Sequence) -> bool:
+        """True if by the last plan `sequence`, which waits or is about to, cannot start."""
+        from_tokens = self.closed_from_tokens
+        if from_tokens is None or sequence.total_tokens < from_tokens:
+            return False
+        return sequence.total_tokens - self.kv.cached_tokens(sequence.number, sequence.total_tokens) >= from_tokens
 
     def _leave_queue(self, sequence: Sequence) -> None:
         queue = self.waiting[sequence.service_class]

@@ -28,6 +28,7 @@ class Waits:
         self._standing: Standing | None = None  # by the last plan that only decoded,
         self._stands: tuple[int, int, bool] | None = None  # while all this is as it was: see `_key`
         self._counts: dict[str, int] = {}
+        self._counted_at = -1  # events of the roster
 
     def show(self, view: LoopView) -> None:
         stands = self._stands == self._key() and view.step % STANDING_STEPS
@@ -35,11 +36,14 @@ class Waits:
 
     def hear(self, view: LoopView, plan: CheckedPlan) -> None:
         if plan.prefill or plan.preempt:
-            self._stands = None
+            self._stands = self._roster.closed_from_tokens = None
             return
         if plan.reasons is not view.said[0]:
             view.said = plan.reasons, plan.passed_over
-            self._standing = Standing(MappingProxyType(plan.reasons), MappingProxyType(plan.passed_over))
+            self._standing = Standing(
+                MappingProxyType(plan.reasons), MappingProxyType(plan.passed_over), plan.closed_from_tokens
+            )
+        self._roster.closed_from_tokens = plan.closed_from_tokens
         self._stands = self._key()
 
     def by_reason(self, view: LoopView, plan: CheckedPlan) -> dict[str, int]:
@@ -47,8 +51,9 @@ class Waits:
 
         O(classes + preempted + those passed over), and nothing while the same stands.
         """
-        if view.standing is None or plan.reasons is not view.said[0]:
+        if view.standing is None or plan.reasons is not view.said[0] or self._counted_at != self._roster.events:
             self._counts = self._counted(plan)
+            self._counted_at = self._roster.events
         return self._counts
 
     def _key(self) -> tuple[int, int, bool]:

@@ -25,7 +25,7 @@ def test_every_value_of_a_record_is_under_its_name() -> None:
     numbers: Any = range(1000, 1000 + len(LoopState.__struct_fields__))
     state = LoopState(*numbers)
     preempt = [(None, Preemption.RECOMPUTE)] * 5
-    plan = CheckedPlan([], [None] * 7, [], preempt, 11, {"a": "b"}, {}, None)  # type: ignore[list-item,arg-type]
+    plan = CheckedPlan([], [None] * 7, [], preempt, 11, {"a": "b"}, {}, None, None)  # type: ignore[list-item,arg-type]
     step = StepInHand(
         plan,
         start_ns=20,
