@@ -15,4 +15,5 @@ BENCHMARKS: Final = (
     "policies_cpu",
     "presets",
     "hot_swap",
+    "tracing",
 )

@@ -25,8 +25,9 @@ from inflightd.clients.status import SwapResult
 from inflightd.daemon.app import App
 from inflightd.daemon.config import load_config
 from inflightd.daemon.core.stall import PlanGuard
-from inflightd.daemon.core.wire import Event, Frame, StepRecord
+from inflightd.daemon.core.wire import Event, Frame
 from inflightd.daemon.logs import configure_logs
+from inflightd.profiling.records import StepRecord
 
 NAME: Final = "hot_swap"
 STREAMS, PROMPT_TOKENS, OUTPUT_TOKENS = 32, 32, 128
@@ -147,13 +148,13 @@ async def _daemon(engine: dict[str, str]) -> AsyncIterator[tuple[Recording, Asyn
         try:
             await asyncio.wait((serving, asyncio.create_task(listening.wait())), return_when=asyncio.FIRST_COMPLETED)
             recording, front = Recording(), app._front
-            told = front.on_event
+            told = front.follower.on_event
 
             def on_event(event: Event) -> None:
                 recording.take(event)
                 told(event)
 
-            front.on_event = on_event  # type: ignore[method-assign]
+            front.follower.on_event = on_event  # type: ignore[method-assign]
             async with AsyncClient(listen) as client, AsyncAdmin(f"unix:{admin_socket}") as admin:
                 await _until_ready(admin)
                 yield recording, client, admin

@@ -102,7 +102,7 @@ def _summary(steps: Mapping[tuple[str, int, int], list[float]], running_counts: 
 
 
 def _lower_quartile(values: Sequence[float]) -> float:
-    return quantiles(values, n=4, method="inclusive")[0]
+    return quantiles(values, n=4, method="inclusive")[0] if len(values) > 1 else values[0]
 
 
 def _cells(steps: Mapping[tuple[str, int, int], list[float]]) -> Iterator[Figure]:

@@ -11,10 +11,19 @@ import pytest
 
 from inflightd.daemon.models.catalog import CATALOG
 from inflightd.daemon.models.pull import pull
+from tests.support.nvtx_recording import build_injection
 
 if TYPE_CHECKING:
     from inflightd.daemon.engines.openvino.engine import OpenVinoEngine
     from tests.reference.llama import ReferenceLlama
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What daemons write down when something goes wrong does not belong into anybody's home."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -53,3 +62,9 @@ def reference(model_path: Path) -> ReferenceLlama:
     from tests.reference.llama import ReferenceLlama
 
     return ReferenceLlama(model_path)
+
+
+@pytest.fixture(scope="session")
+def nvtx_recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tool that takes NVTX, compiled for this run: see `tests.support.nvtx_recording`."""
+    return build_injection(tmp_path_factory.mktemp("nvtx"))

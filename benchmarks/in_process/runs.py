@@ -12,7 +12,8 @@ from inflightd.clients.load.summary import nearest_rank
 from inflightd.daemon.clock import Clock
 from inflightd.daemon.core.loop import StepLoop
 from inflightd.daemon.core.sampling.params import SamplingParams
-from inflightd.daemon.core.wire import StepRecord, Submit
+from inflightd.daemon.core.wire import Submit
+from inflightd.profiling.records import StepRecord
 
 _STEP_LIMIT: Final = 1_000_000
 _FIRST_WORD, _WORDS = 100, 300  # in the vocabulary of every engine

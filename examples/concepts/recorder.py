@@ -11,11 +11,12 @@ from inflightd.daemon.core.loop import StepLoop
 from inflightd.daemon.core.sampling.params import SamplingParams
 from inflightd.daemon.core.sequence import Sequence as LoopSequence
 from inflightd.daemon.core.sequence import State
-from inflightd.daemon.core.wire import PolicyFault, StepRecord, Submit
+from inflightd.daemon.core.wire import PolicyFault, Submit
 from inflightd.daemon.engines.api import StepBatch
 from inflightd.daemon.engines.scripted import ScriptedEngine, ScriptedOptions
 from inflightd.daemon.engines.step_cost import StepCost
 from inflightd.profiling.pool import Block, Pool
+from inflightd.profiling.records import StepRecord
 from inflightd.profiling.timeline import Cell, CellKind, Timeline, TimelineStep
 from inflightd.schedulers.api import Limits, Policy, ServiceClass, is_decoding
 

@@ -17,7 +17,8 @@ import pytest
 
 from inflightd.daemon.core.drain import Drain, DrainOptions
 from inflightd.daemon.core.sequence import Sequence, State, worst_case_blocks
-from inflightd.daemon.core.wire import FinishReason, StepRecord
+from inflightd.daemon.core.wire import FinishReason
+from inflightd.profiling.records import StepRecord
 from inflightd.schedulers.api import Plan, Policy, Preemption, SequenceView, ServiceClass, View
 from inflightd.schedulers.registry import build
 from tests.support.loops import LoopUnderTest, expected_tokens, make_loop

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+# Commands that speak to the admin socket.
+OF_THE_OPERATOR = ("status", "scheduler", "profile", "top", "doctor", "trace")
 INFLIGHTD = str(Path(sys.executable).with_name("inflightd"))
 
 
@@ -31,7 +33,7 @@ class Daemon:
     def command(self, *arguments: str) -> list[str]:
         """The command line client, told of this daemon by flags that win over the environment."""
         name, *rest = arguments
-        address = ("--admin", self.admin) if name in ("status", "scheduler") else ("--target", self.target)
+        address = ("--admin", self.admin) if name in OF_THE_OPERATOR else ("--target", self.target)
         return [INFLIGHTD, name, *rest, *(() if "--target" in rest else address)]
 
     def cli(self, *arguments: str, stdin: str = "", timeout: float = 60) -> subprocess.CompletedProcess[str]:
@@ -82,7 +84,8 @@ def running_daemon(
     """
     with tempfile.TemporaryDirectory(prefix="inflightd-") as directory:
         admin = f"{directory}/admin.sock"
-        command = [*program, "--listen", "127.0.0.1:0", "--admin-socket", admin, "--json", *options]
+        traces = ("--trace-dir", f"{directory}/traces")
+        command = [*program, "--listen", "127.0.0.1:0", "--admin-socket", admin, "--json", *traces, *options]
         process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 
 from inflightd.daemon.clock import Clock, VirtualClock
 from inflightd.daemon.core.loop import StepLoop
+from inflightd.daemon.core.range_stack import RangeStack
 from inflightd.daemon.core.sampling.params import SamplingParams
 from inflightd.daemon.core.sampling.state import SamplingState
-from inflightd.daemon.core.wire import Cancel, Finished, Frame, PolicyFault, Standstill, StepRecord, Submit, Thrashing
+from inflightd.daemon.core.wire import Cancel, Finished, Frame, PolicyFault, Standstill, Submit, Thrashing
 from inflightd.daemon.engines.scripted import ScriptedEngine, ScriptedOptions
 from inflightd.daemon.engines.scripts import Script, hashed, spoken
 from inflightd.daemon.engines.step_cost import StepCost
+from inflightd.profiling.records import StepRecord
 from inflightd.schedulers.api import Capabilities, Limits, Policy, ServiceClass
 
 VOCAB_SIZE = 997
@@ -110,6 +112,7 @@ def make_loop(
     cost: StepCost | None = None,
     host_blocks: int = 0,
     prefix_cache: bool = True,
+    ranges: RangeStack | None = None,
 ) -> LoopUnderTest:
     """The real loop, planning and block manager; an engine that checks every block it is told to read."""
     clock = VirtualClock()
@@ -130,13 +133,14 @@ def make_loop(
         max_sequence_tokens=max_sequence_tokens or blocks * block_size_tokens,
     )
     loop = StepLoop(
-        ScriptedEngine(options, clock, script),
+        ScriptedEngine(options, clock, script, ranges=ranges),
         policy,
         clock=clock,
         limits=limits,
         classes={service_class.name: service_class for service_class in classes},
         capabilities=capabilities,
         prefix_cache=prefix_cache,
+        ranges=ranges,
     )
     return LoopUnderTest(loop, clock)
 

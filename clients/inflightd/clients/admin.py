@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import fields
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
@@ -13,8 +13,12 @@ from inflightd.clients.channel import open_channel
 from inflightd.clients.errors import from_rpc_error
 from inflightd.clients.status import (
     Counters,
+    EndedProfile,
     EngineStatus,
+    IntervalStats,
     KvStatus,
+    LatencyStats,
+    OpenProfile,
     PolicyOption,
     SchedulerPolicy,
     SchedulerStatus,
@@ -39,6 +43,9 @@ _READ_FIELD: dict[str, Callable[[Any], object]] = {
     "scheduler": lambda message: _value(SchedulerStatus, message),
     "kv": lambda message: _value(KvStatus, message),
     "counters": lambda message: _value(Counters, message),
+    "interval": lambda message: _value(IntervalStats, message),
+    "ttft": lambda message: _value(LatencyStats, message),
+    "itl": lambda message: _value(LatencyStats, message),
     "listen": tuple,
     "waiting_reasons": dict,
     "waiting_by_reason": dict,
@@ -104,7 +111,43 @@ class AsyncAdmin:
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
 
-    async def watch(self, *, interval_ms: int | None = None) -> AsyncIterator[StatsSample]:
+    async def start_profile(
+        self,
+        *,
+        mode: str = "auto",
+        steps: int | None = None,
+        seconds: float | None = None,
+        name: str = "",
+        timeout_s: float | None = None,
+    ) -> OpenProfile:
+        """Open a profile window, which ends after `steps` or `seconds`, or with `stop_profile`."""
+        request = pb.StartProfileRequest(mode=mode, steps=steps, seconds=seconds, name=name)
+        try:
+            return _value(OpenProfile, await self._stub.StartProfile(request, timeout=timeout_s))
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
+
+    async def stop_profile(self, *, timeout_s: float | None = None) -> EndedProfile:
+        """End the window that is open, or hear, once, of the last one that ended by itself."""
+        try:
+            return _value(EndedProfile, await self._stub.StopProfile(pb.StopProfileRequest(), timeout=timeout_s))
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
+
+    async def take_trace(
+        self, *, steps: int | None = None, seconds: float | None = None, file: str = "", timeout_s: float | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """A recording of the last steps (JSON Lines), or a file of the daemon's trace directory, in pieces."""
+        call = self._stub.TakeTrace(pb.TakeTraceRequest(steps=steps, seconds=seconds, file=file), timeout=timeout_s)
+        try:
+            async for message in call:
+                yield message.data
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
+        finally:
+            call.cancel()
+
+    async def watch(self, *, interval_ms: int | None = None) -> AsyncGenerator[StatsSample, None]:
         """A sample each interval (100 to 60000 ms; None: 1000) until the daemon ends or the iterator is closed."""
         call = self._stub.WatchStats(pb.WatchStatsRequest(interval_ms=interval_ms))
         try:

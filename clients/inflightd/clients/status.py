@@ -73,6 +73,10 @@ class Counters:
     swap_outs: int  # of the preemptions: by swap
     swapped: int  # of the preempted: in host memory now
     thrashing_events: int  # how often thrashing began
+    decoded_tokens: int  # sequences that decoded in a step, summed over the steps
+    swapped_out_blocks: int
+    swapped_in_blocks: int
+    policy_swaps: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +91,33 @@ class Status:
     kv: KvStatus
     counters: Counters
     listen: tuple[str, ...]
+    profile: str  # name of the profile window that is open; empty: none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyStats:
+    count: int  # exact, as the mean is
+    mean_ns: int
+    p50_ns: int  # interpolated inside a bucket of a histogram: they can be off by its width
+    p90_ns: int
+    p99_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalStats:
+    """What happened since the sample before on the same stream: sums over the steps that ended, and latencies."""
+
+    duration_ns: int  # 0: the first sample of a stream; of it nothing else is known
+    steps: int
+    decode_sequences: int
+    prefill_tokens: int
+    padding_tokens: int
+    step_ns: int
+    longest_step_ns: int
+    engine_ns: int  # of step_ns: the model, the sampling and the copies of KV blocks
+    schedule_ns: int  # of step_ns: the policy, with what checks its plan
+    ttft: LatencyStats
+    itl: LatencyStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +126,11 @@ class StatsSample:
     counters: Counters
     kv: KvStatus
     scheduler: SchedulerStatus
+    state: str
+    uptime_ns: int
+    engine: EngineStatus
+    requests_streaming: int  # alive, and have had their first token
+    interval: IntervalStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,3 +161,21 @@ class SwapResult:
     slowest_step_ns: int = 0  # of these
     snapshot_ns: int = 0  # no step could begin for so long while the state was copied,
     pause_ns: int = 0  # and while the policy was changed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenProfile:
+    name: str
+    mode: str  # "nsys" or "recorder"
+    path: str  # of the file to be, on the daemon's machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedProfile:
+    name: str
+    mode: str
+    path: str
+    steps: int  # while it was open
+    dropped_steps: int  # of these: not in the recording, because the recorder was too small
+    duration_ns: int
+    ended_by: str  # "stop", "steps", "seconds", "engine_lost" or "shutdown"

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
 
 from inflightd.daemon.config import Address, Config, parse_address
 from inflightd.daemon.core.wire import FinishReason
+from inflightd.daemon.errors import ConfigError
 from inflightd.daemon.front.frontend import Frontend
 from inflightd.daemon.front.text import TextService
 from inflightd.daemon.logs import LogFormat, get_logger
@@ -23,6 +26,8 @@ from inflightd.daemon.rpc.control import ControlService
 from inflightd.daemon.rpc.health import HealthService
 from inflightd.daemon.rpc.listeners import ListenError, UnixLock, check_tcp
 from inflightd.daemon.rpc.server import CONTROL, INFERENCE, admin_server, listen, public_server
+from inflightd.profiling.open_ranges import open_ranges
+from inflightd.profiling.ranges import Ranges
 
 _log = get_logger(__name__)
 
@@ -63,6 +68,15 @@ def load_text(config: Config, executor: ThreadPoolExecutor) -> Loaded:
     return Loaded(text, str(source.path), config.model_name or source.name)
 
 
+def front_ranges(config: Config) -> Ranges | None:
+    """Where this process's ranges go.  Raises `ConfigError`."""
+    path = Path(config.ranges_path) if config.ranges_path else None
+    try:
+        return open_ranges(config.ranges, "front", path)
+    except OSError as error:
+        raise ConfigError("ranges_path", config.ranges_path, error.strerror or str(error)) from error
+
+
 class App:
     """One daemon.  `startup()`, `run()`, `shutdown()`; or `serve()` for all three."""
 
@@ -82,6 +96,7 @@ class App:
         self._executor = ThreadPoolExecutor(TEXT_THREADS, thread_name_prefix="text")
         self._addresses: list[Address] = []
         self._health = HealthService((INFERENCE, CONTROL))
+        self._ranges: Ranges | None = None
 
     async def serve(self, announce: Callable[[dict[str, Any]], None] | None = None) -> int:
         """The exit status.  announce: told the real addresses once the daemon listens.
@@ -115,6 +130,7 @@ class App:
             check_tcp(parse_address(config.metrics_listen))
 
         loaded = load_text(config, self._executor)
+        self._ranges = front_ranges(config)
         self._front = Frontend(
             config,
             loaded.text,
@@ -123,6 +139,7 @@ class App:
             metrics=self._metrics,
             log_format=self._log_format,
             on_state=self._on_state,
+            ranges=self._ranges,
         )
         # The engine process loads while the servers start.
         self._engine = asyncio.create_task(self._front.run(), name="engine")
@@ -144,6 +161,8 @@ class App:
             except OSError as error:  # taken since it was checked
                 raise ListenError(str(metrics_address), error.errno or 0) from error
             listening["metrics"] = str(Address(host=metrics_address.host, port=self._metrics_server.port))
+        if config.nsys_session:
+            _log.info("nsys_session", session=config.nsys_session, pid=os.getpid())
         _log.info("listening", max_message_bytes=config.max_message_bytes, **listening)
         if announce is not None:
             announce({**listening, "model": loaded.model_name})
@@ -178,7 +197,7 @@ class App:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_S)
-            self._front.requests.sweep()
+            self._front.sweep()
 
     async def _reload(self) -> None:
         if self._reloads is not None:
@@ -217,6 +236,11 @@ class App:
             await asyncio.gather(self._engine, return_exceptions=True)
         if self._metrics_server is not None:
             self._metrics_server.close()
+        if self._ranges is not None:
+            try:
+                self._ranges.close()
+            except OSError as error:
+                _log.error("ranges_not_written", error=str(error))
         self._executor.shutdown(cancel_futures=True)
         for lock in self._locks:
             lock.release()

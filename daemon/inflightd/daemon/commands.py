@@ -15,6 +15,7 @@ import msgspec
 from inflightd.daemon.config import Config, load_config
 from inflightd.daemon.config.options import config_options, flags_given
 from inflightd.daemon.errors import ConfigError, EngineError
+from inflightd.daemon.nsys_launch import serve_under_nsys
 
 EXIT_LISTEN, EXIT_RESTART, EXIT_CONFIG = 1, 75, 78
 
@@ -32,8 +33,14 @@ _json = click.option("--json", "as_json", is_flag=True, help="Machine-readable o
 @click.command()
 @_config_file
 @config_options
+@click.option(
+    "--nsys",
+    "under_nsys",
+    is_flag=True,
+    help="Run under `nsys launch`, so that `inflightd profile start` can collect with Nsight Systems.",
+)
 @_json
-def serve(config_path: Path | None, as_json: bool, **parameters: Any) -> None:
+def serve(config_path: Path | None, as_json: bool, under_nsys: bool, **parameters: Any) -> None:
     """Serve a model over gRPC until SIGTERM or Ctrl-C."""
     # Only exec'd children are started, which need none of gRPC's fork handlers; must be set before gRPC is imported.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -42,6 +49,11 @@ def serve(config_path: Path | None, as_json: bool, **parameters: Any) -> None:
     from inflightd.daemon.rpc.listeners import ListenError
 
     config = _load(config_path, parameters, as_json)
+    if under_nsys and not config.nsys_session:  # with one, this is the daemon that nsys has launched
+        try:
+            sys.exit(serve_under_nsys())
+        except ConfigError as error:
+            _fail(error, as_json)
     log_format = resolve_log_format(config.log_format, sys.stderr)
     configure_logs(config.log_level, log_format)
 

@@ -15,6 +15,7 @@ import signal
 import socket
 import threading
 import time
+from pathlib import Path
 from typing import Final
 
 from inflightd.daemon.clock import MonotonicClock
@@ -22,11 +23,14 @@ from inflightd.daemon.core.building import build_policy, first_policy
 from inflightd.daemon.core.channel import Channel, ChannelClosedError
 from inflightd.daemon.core.host import EngineHost
 from inflightd.daemon.core.loop import StepLoop
+from inflightd.daemon.core.range_stack import RangeStack
 from inflightd.daemon.core.stall import PlanGuard
 from inflightd.daemon.core.wire import Frame, LoadFailed, Loading, Ready, Start
 from inflightd.daemon.engines.factory import load_engine
 from inflightd.daemon.errors import ConfigError, EngineError, SwapRefused
 from inflightd.daemon.logs import configure_logs, get_logger
+from inflightd.profiling.open_ranges import open_ranges
+from inflightd.profiling.ranges import LOAD
 from inflightd.schedulers.api import Limits, ServiceClass
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -43,20 +47,27 @@ def main() -> None:
     sock = socket.socket(fileno=parser.parse_args().fd)
     _never_outlive_the_front(sock)
     channel = Channel(sock)
+    ranges: RangeStack | None = None
     try:
         start = channel.receive()
         if not isinstance(start, Start):
             raise EngineError(f"the first message is {type(start).__name__}, not Start")
         configure_logs(start.log_level, start.log_format, process="engine")
-        host = _load(start, channel)
-        if host is None:
-            raise SystemExit(_EXIT_CONFIG)
+        try:
+            ranges = _open_ranges(start)
+            host = _load(start, channel, ranges)
+        except (ConfigError, SwapRefused) as error:
+            _tell_of_failure(start, channel, error)
+            raise SystemExit(_EXIT_CONFIG) from None
         host.run()
     except ChannelClosedError:
         raise SystemExit(0) from None
     except EngineError as error:
         _log.critical("engine_beyond_use", error=str(error), exc_info=True)
         raise SystemExit(_EXIT_ENGINE) from None
+    finally:
+        if ranges is not None:
+            _close_ranges(ranges)
 
 
 def _never_outlive_the_front(sock: socket.socket) -> None:
@@ -73,8 +84,26 @@ def _never_outlive_the_front(sock: socket.socket) -> None:
     threading.Thread(target=watch, name="front-watcher", daemon=True).start()
 
 
-def _load(start: Start, channel: Channel) -> EngineHost | None:
-    """The host of a loaded engine; None if it cannot be loaded, which the front has been told."""
+def _open_ranges(start: Start) -> RangeStack | None:
+    """Raises ConfigError."""
+    try:
+        sink = open_ranges(start.ranges, "engine", Path(start.ranges_path) if start.ranges_path else None)
+    except ValueError as error:
+        raise ConfigError("ranges", start.ranges, str(error)) from error
+    except OSError as error:
+        raise ConfigError("ranges_path", start.ranges_path, f"cannot be written: {error.strerror}") from error
+    return None if sink is None else RangeStack(sink)
+
+
+def _close_ranges(ranges: RangeStack) -> None:
+    try:
+        ranges.close()
+    except OSError as error:
+        _log.error("ranges_not_written", error=str(error))
+
+
+def _load(start: Start, channel: Channel, ranges: RangeStack | None) -> EngineHost:
+    """The host of a loaded engine.  Raises ConfigError and SwapRefused if it cannot be loaded."""
     clock = MonotonicClock()
     begun_ns = clock.now_ns()
 
@@ -82,18 +111,12 @@ def _load(start: Start, channel: Channel) -> EngineHost | None:
         channel.send(Loading(stage, fraction))
         channel.flush()
 
-    try:
-        policy = first_policy(start)
-        engine = load_engine(start, progress)
-    except (ConfigError, SwapRefused) as error:
-        field, value, reason = (
-            (error.field, error.value, error.reason)
-            if isinstance(error, ConfigError)
-            else ("scheduler", repr(start.policy), str(error))
-        )
-        channel.send(LoadFailed(field=field, value=value, reason=reason, permanent=True))
-        channel.flush()
-        return None
+    if ranges is not None:
+        ranges.push(LOAD, 0)
+    policy = first_policy(start)
+    engine = load_engine(start, progress, ranges)
+    if ranges is not None:
+        ranges.pop()
     info = engine.info
     fitted = min(info.context_tokens, info.blocks_total * info.block_size_tokens)
     limits = Limits(
@@ -117,6 +140,7 @@ def _load(start: Start, channel: Channel) -> EngineHost | None:
         generation=start.generation,
         prefix_cache=start.kv.prefix_cache,
         guard=guard,
+        ranges=ranges,
     )
     gc.collect()
     gc.freeze()  # what was made until now lives as long as the process: a full collection must not walk it
@@ -130,7 +154,17 @@ def _load(start: Start, channel: Channel) -> EngineHost | None:
         )
     )
     channel.send(Frame(state=loop.state()))  # the pool is told of although nobody asks for anything yet
-    return EngineHost(loop, channel, build_policy, clock)
+    return EngineHost(loop, channel, build_policy, clock, ranges)
+
+
+def _tell_of_failure(start: Start, channel: Channel, error: ConfigError | SwapRefused) -> None:
+    field, value, reason = (
+        (error.field, error.value, error.reason)
+        if isinstance(error, ConfigError)
+        else ("scheduler", repr(start.policy), str(error))
+    )
+    channel.send(LoadFailed(field=field, value=value, reason=reason, permanent=True))
+    channel.flush()
 
 
 if __name__ == "__main__":

@@ -87,3 +87,15 @@ class SwapRefused(InflightdError):
     def __init__(self, rule: str, detail: str) -> None:
         self.rule, self.detail = rule, detail
         super().__init__(f"{rule}: {detail}")
+
+
+class ProfileRefused(InflightdError):
+    """A profile window could not be opened or ended.  `rule` is a stable machine word."""
+
+    def __init__(self, rule: str, detail: str) -> None:
+        self.rule, self.detail = rule, detail
+        super().__init__(detail)
+
+
+class TraceNotFound(InflightdError):
+    """There is no such file in the trace directory: NOT_FOUND."""

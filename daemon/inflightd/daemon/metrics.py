@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from inflightd.daemon.core.wire import LoopState, StepRecord
+from inflightd.daemon.core.wire import LoopState
 from inflightd.daemon.front.requests import LiveRequest
+from inflightd.profiling.records import StepRecord
 
 _LATENCY_S: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
@@ -25,10 +26,10 @@ _LATENCY_S: Final = (
 class Histogram:
     """Counts by bucket; `observe` is one bisection and two additions."""
 
-    __slots__ = ("_bounds_ns", "_counts", "_sum_ns")
+    __slots__ = ("_counts", "_sum_ns", "bounds_ns")
 
     def __init__(self, bounds_s: Sequence[float] = _LATENCY_S) -> None:
-        self._bounds_ns = [int(bound * 1e9) for bound in bounds_s]
+        self.bounds_ns = [int(bound * 1e9) for bound in bounds_s]
         self._counts = [0] * (len(bounds_s) + 1)
         self._sum_ns = 0
 
@@ -37,12 +38,16 @@ class Histogram:
         return sum(self._counts)
 
     def observe(self, duration_ns: int, times: int = 1) -> None:
-        self._counts[bisect_left(self._bounds_ns, duration_ns)] += times
+        self._counts[bisect_left(self.bounds_ns, duration_ns)] += times
         self._sum_ns += duration_ns * times
+
+    def read(self) -> tuple[list[int], int]:
+        """Observations by bucket (the last one is above all bounds), and the sum of all in nanoseconds."""
+        return list(self._counts), self._sum_ns
 
     def family(self, name: str, text: str) -> HistogramMetricFamily:
         total, buckets = 0, []
-        for bound_ns, count in zip(self._bounds_ns, self._counts, strict=False):
+        for bound_ns, count in zip(self.bounds_ns, self._counts, strict=False):
             total += count
             buckets.append((f"{bound_ns / 1e9:g}", float(total)))
         buckets.append(("+Inf", float(total + self._counts[-1])))
@@ -58,6 +63,7 @@ class Metrics(Collector):
         self.finished: Counter[str] = Counter()  # by terminal reason
         self.prompt_tokens = 0
         self.policy_faults = 0
+        self.policy_swaps = 0
         self.thrashing_events = 0
         self.standstills = 0
         self.engine_restarts = 0
@@ -73,6 +79,7 @@ class Metrics(Collector):
         self.e2e = Histogram()
         self.queue = Histogram()
         self.step = Histogram()
+        self.step_observers: list[Callable[[StepRecord], None]] = []  # told each step as its record comes
         self._totals = _EngineTotals()
 
     # --- the observer of the request table
@@ -98,6 +105,8 @@ class Metrics(Collector):
         self.state = state
         if step is not None:
             self.step.observe(step.end_ns - step.start_ns)
+            for tell in self.step_observers:
+                tell(step)
             self.waiting_reasons, self.waiting_by_reason = step.reasons, step.waiting_by_reason
         elif not (state.waiting or state.preempted):
             self.waiting_reasons, self.waiting_by_reason = {}, {}
@@ -125,6 +134,7 @@ class Metrics(Collector):
             "prompt_tokens": ("prompt_tokens", "Prompt tokens of admitted requests.", self.prompt_tokens),
             "restarts": ("engine_restarts", "Engine processes that ended unasked.", self.engine_restarts),
             "faults": ("policy_faults", "Policies replaced because they failed.", self.policy_faults),
+            "policy_swaps": ("policy_swaps", "Policies put in charge by a swap.", self.policy_swaps),
             "thrashing": ("thrashing_events", "How often thrashing began.", self.thrashing_events),
             "standstills": (
                 "queue_standstills",
@@ -167,9 +177,12 @@ _TOTALS: Final = {
     "prefilled_tokens": "Prompt tokens computed.",
     "recomputed_tokens": "Tokens computed again after a preemption.",
     "generated_tokens": "Tokens generated.",
+    "decoded_tokens": "Sequences that decoded, summed over the steps.",
     "padding_tokens": "Rows computed and thrown away.",
     "preemptions": "Preemptions.",
     "swap_outs": "Preemptions by swap.",
+    "swapped_out_blocks": "KV blocks copied to host memory.",
+    "swapped_in_blocks": "KV blocks copied back from host memory.",
     "started_prompt_tokens": "Prompt tokens of sequences that started.",
     "cached_prompt_tokens": "Prompt tokens of sequences that started, found in the prefix cache.",
     "resumed_cached_tokens": "Tokens found in the prefix cache after a preemption by recompute.",

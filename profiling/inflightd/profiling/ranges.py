@@ -23,7 +23,7 @@ DECODE: Final = "decode"  # (tokens) of decodes only, padding counted
 MIXED: Final = "mixed"  # (tokens) of both
 SAMPLE: Final = "sample"  # (draws)
 PUBLISH: Final = "publish"  # (0) frames out and commands in; inside a forward range it costs nothing
-SNAPSHOT: Final = "snapshot"  # (0) the state copied for a rehearsal
+SNAPSHOT: Final = "snapshot"  # (0) the state copied for a rehearsal, or a policy put in charge
 IDLE: Final = "idle"  # (0) nobody is here
 HELD: Final = "held"  # (sequences waiting) somebody waits, and the policy planned nothing
 FRONT_BEHIND: Final = "front_behind"  # (bytes not taken)
@@ -32,7 +32,7 @@ FORWARDS: Final = frozenset((PREFILL, DECODE, MIXED))
 # Marks of the engine thread.
 PREFILL_TOKENS: Final = "prefill_tokens"  # of the step, just before its forward range
 DECODE_SEQUENCES: Final = "decode_sequences"
-PADDING_TOKENS: Final = "padding_tokens"
+PADDING_TOKENS: Final = "padding_tokens"  # only if there are any
 RECOMPUTED_TOKENS: Final = "recomputed_tokens"  # of the step's prefill tokens; only if there are any
 BLOCKS_FREE: Final = "blocks_free"
 FORWARD_NS: Final = "forward_ns"  # after the forward range: the engine's own time in it
@@ -43,7 +43,7 @@ RESUME: Final = "resume"  # (request)
 PREEMPT: Final = "preempt"  # (request) by recompute,
 SWAP: Final = "swap"  # (request) or by swap,
 LOST_TOKENS: Final = "lost_tokens"  # and right after that how many computed tokens were in its blocks
-POLICY_SWAP: Final = "policy_swap"  # (generation)
+POLICY_SWAP: Final = "policy_swap"  # (generation) by a command, or because the one in charge failed
 WAITS: Final = "waits: "  # + reason: (sequences that wait for it), whenever that number has changed
 
 # Ranges of requests, started and ended, from whichever process knows first.  Payload: the request's number.

@@ -5,6 +5,7 @@ All times are CLOCK_MONOTONIC nanoseconds.  Nothing here holds a prompt, an outp
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
@@ -72,10 +73,10 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True):
     gap_publish_ns: int = 0  # the frame encoded and sent, commands received and handled
     gap_behind_ns: int = 0  # the front did not take the frames
     gap_swap_ns: int = 0  # a copy of the state for a rehearsal, a policy put in charge
-    chunks: list[tuple[int, int]] = []  # (request, tokens) of each prompt chunk
-    started: list[int] = []  # requests that ran for the first time
-    resumed: list[int] = []  # requests that ran again after a preemption
-    preemptions: list[PreemptedRecord] = []
+    chunks: Sequence[tuple[int, int]] = []  # (request, tokens) of each prompt chunk
+    started: Sequence[int] = []  # requests that ran for the first time
+    resumed: Sequence[int] = []  # requests that ran again after a preemption
+    preemptions: Sequence[PreemptedRecord] = []
 
 
 class RecordedStep(msgspec.Struct, frozen=True):
@@ -110,7 +111,7 @@ class TraceEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened between steps.
 
     Kinds: engine_start, engine_ready, engine_lost, load_failed, policy_swap, policy_fault, thrashing, thrashing_over,
-    standstill.
+    standstill, stall.
     """
 
     at_ns: int
@@ -170,3 +171,4 @@ class Recording:
     steps: list[RecordedStep] = field(default_factory=list)
     requests: list[RequestRecord] = field(default_factory=list)
     events: list[TraceEvent] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what its reader should know: the file was cut, ...

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from inflightd.profiling.records import Header, RequestRecord
+from inflightd.profiling.records import Header, RequestRecord, TraceEvent
 
 
 class Phase(StrEnum):
@@ -138,4 +138,5 @@ class Trace:
     kernels: Sequence[tuple[int, int]] | None = None  # (start, end) on a GPU, sorted, merged; None: none were traced
     header: Header | None = None
     requests: Sequence[RequestRecord] = ()  # that ended
+    events: Sequence[TraceEvent] = ()  # of a recording, oldest first
     notes: Sequence[str] = ()  # what a reader should know of the source: rows that were malformed, open ranges, ...

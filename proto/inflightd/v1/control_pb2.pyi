@@ -11,7 +11,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("ready", "state", "version", "pid", "uptime_ns", "engine", "scheduler", "kv", "counters", "listen")
+    __slots__ = ("ready", "state", "version", "pid", "uptime_ns", "engine", "scheduler", "kv", "counters", "listen", "profile")
     READY_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +22,7 @@ class StatusResponse(_message.Message):
     KV_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     LISTEN_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
     ready: bool
     state: str
     version: str
@@ -32,7 +33,8 @@ class StatusResponse(_message.Message):
     kv: KvStatus
     counters: Counters
     listen: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, ready: bool = ..., state: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., uptime_ns: _Optional[int] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ..., scheduler: _Optional[_Union[SchedulerStatus, _Mapping]] = ..., kv: _Optional[_Union[KvStatus, _Mapping]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., listen: _Optional[_Iterable[str]] = ...) -> None: ...
+    profile: str
+    def __init__(self, ready: bool = ..., state: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., uptime_ns: _Optional[int] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ..., scheduler: _Optional[_Union[SchedulerStatus, _Mapping]] = ..., kv: _Optional[_Union[KvStatus, _Mapping]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., listen: _Optional[_Iterable[str]] = ..., profile: _Optional[str] = ...) -> None: ...
 
 class EngineStatus(_message.Message):
     __slots__ = ("name", "model", "pid", "restarts", "precision", "kv_dtype", "load_ns", "load_stage", "load_fraction", "max_batch_size", "max_num_tokens", "max_sequence_tokens", "detail")
@@ -147,7 +149,7 @@ class KvStatus(_message.Message):
     def __init__(self, blocks_total: _Optional[int] = ..., blocks_free: _Optional[int] = ..., block_size_tokens: _Optional[int] = ..., bytes_per_token: _Optional[int] = ..., blocks_held: _Optional[int] = ..., blocks_shared: _Optional[int] = ..., occupancy: _Optional[float] = ..., internal_fragmentation: _Optional[float] = ..., blocks_cached: _Optional[int] = ..., host_blocks_total: _Optional[int] = ..., host_blocks_free: _Optional[int] = ..., started_prompt_tokens: _Optional[int] = ..., cached_prompt_tokens: _Optional[int] = ..., resumed_cached_tokens: _Optional[int] = ...) -> None: ...
 
 class Counters(_message.Message):
-    __slots__ = ("steps", "requests_admitted", "requests_rejected", "requests_finished", "prefilled_tokens", "recomputed_tokens", "generated_tokens", "padding_tokens", "preemptions", "running", "waiting", "preempted", "in_flight", "policy_faults", "front_behind_ns", "swap_outs", "swapped", "thrashing_events")
+    __slots__ = ("steps", "requests_admitted", "requests_rejected", "requests_finished", "prefilled_tokens", "recomputed_tokens", "generated_tokens", "padding_tokens", "preemptions", "running", "waiting", "preempted", "in_flight", "policy_faults", "front_behind_ns", "swap_outs", "swapped", "thrashing_events", "decoded_tokens", "swapped_out_blocks", "swapped_in_blocks", "policy_swaps")
     class RequestsFinishedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -173,6 +175,10 @@ class Counters(_message.Message):
     SWAP_OUTS_FIELD_NUMBER: _ClassVar[int]
     SWAPPED_FIELD_NUMBER: _ClassVar[int]
     THRASHING_EVENTS_FIELD_NUMBER: _ClassVar[int]
+    DECODED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SWAPPED_OUT_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    SWAPPED_IN_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    POLICY_SWAPS_FIELD_NUMBER: _ClassVar[int]
     steps: int
     requests_admitted: int
     requests_rejected: int
@@ -191,7 +197,11 @@ class Counters(_message.Message):
     swap_outs: int
     swapped: int
     thrashing_events: int
-    def __init__(self, steps: _Optional[int] = ..., requests_admitted: _Optional[int] = ..., requests_rejected: _Optional[int] = ..., requests_finished: _Optional[_Mapping[str, int]] = ..., prefilled_tokens: _Optional[int] = ..., recomputed_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., padding_tokens: _Optional[int] = ..., preemptions: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., preempted: _Optional[int] = ..., in_flight: _Optional[int] = ..., policy_faults: _Optional[int] = ..., front_behind_ns: _Optional[int] = ..., swap_outs: _Optional[int] = ..., swapped: _Optional[int] = ..., thrashing_events: _Optional[int] = ...) -> None: ...
+    decoded_tokens: int
+    swapped_out_blocks: int
+    swapped_in_blocks: int
+    policy_swaps: int
+    def __init__(self, steps: _Optional[int] = ..., requests_admitted: _Optional[int] = ..., requests_rejected: _Optional[int] = ..., requests_finished: _Optional[_Mapping[str, int]] = ..., prefilled_tokens: _Optional[int] = ..., recomputed_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., padding_tokens: _Optional[int] = ..., preemptions: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., preempted: _Optional[int] = ..., in_flight: _Optional[int] = ..., policy_faults: _Optional[int] = ..., front_behind_ns: _Optional[int] = ..., swap_outs: _Optional[int] = ..., swapped: _Optional[int] = ..., thrashing_events: _Optional[int] = ..., decoded_tokens: _Optional[int] = ..., swapped_out_blocks: _Optional[int] = ..., swapped_in_blocks: _Optional[int] = ..., policy_swaps: _Optional[int] = ...) -> None: ...
 
 class ListSchedulersRequest(_message.Message):
     __slots__ = ()
@@ -280,6 +290,66 @@ class DrainResponse(_message.Message):
     in_flight: int
     def __init__(self, in_flight: _Optional[int] = ...) -> None: ...
 
+class StartProfileRequest(_message.Message):
+    __slots__ = ("mode", "steps", "seconds", "name")
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    mode: str
+    steps: int
+    seconds: float
+    name: str
+    def __init__(self, mode: _Optional[str] = ..., steps: _Optional[int] = ..., seconds: _Optional[float] = ..., name: _Optional[str] = ...) -> None: ...
+
+class StartProfileResponse(_message.Message):
+    __slots__ = ("name", "mode", "path")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    mode: str
+    path: str
+    def __init__(self, name: _Optional[str] = ..., mode: _Optional[str] = ..., path: _Optional[str] = ...) -> None: ...
+
+class StopProfileRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StopProfileResponse(_message.Message):
+    __slots__ = ("name", "mode", "path", "steps", "dropped_steps", "duration_ns", "ended_by")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_STEPS_FIELD_NUMBER: _ClassVar[int]
+    DURATION_NS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_BY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    mode: str
+    path: str
+    steps: int
+    dropped_steps: int
+    duration_ns: int
+    ended_by: str
+    def __init__(self, name: _Optional[str] = ..., mode: _Optional[str] = ..., path: _Optional[str] = ..., steps: _Optional[int] = ..., dropped_steps: _Optional[int] = ..., duration_ns: _Optional[int] = ..., ended_by: _Optional[str] = ...) -> None: ...
+
+class TakeTraceRequest(_message.Message):
+    __slots__ = ("steps", "seconds", "file")
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    steps: int
+    seconds: float
+    file: str
+    def __init__(self, steps: _Optional[int] = ..., seconds: _Optional[float] = ..., file: _Optional[str] = ...) -> None: ...
+
+class TakeTraceResponse(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
 class WatchStatsRequest(_message.Message):
     __slots__ = ("interval_ms",)
     INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
@@ -287,13 +357,63 @@ class WatchStatsRequest(_message.Message):
     def __init__(self, interval_ms: _Optional[int] = ...) -> None: ...
 
 class WatchStatsResponse(_message.Message):
-    __slots__ = ("monotonic_ns", "counters", "kv", "scheduler")
+    __slots__ = ("monotonic_ns", "counters", "kv", "scheduler", "state", "uptime_ns", "engine", "requests_streaming", "interval")
     MONOTONIC_NS_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     KV_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_NS_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_STREAMING_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_FIELD_NUMBER: _ClassVar[int]
     monotonic_ns: int
     counters: Counters
     kv: KvStatus
     scheduler: SchedulerStatus
-    def __init__(self, monotonic_ns: _Optional[int] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., kv: _Optional[_Union[KvStatus, _Mapping]] = ..., scheduler: _Optional[_Union[SchedulerStatus, _Mapping]] = ...) -> None: ...
+    state: str
+    uptime_ns: int
+    engine: EngineStatus
+    requests_streaming: int
+    interval: IntervalStats
+    def __init__(self, monotonic_ns: _Optional[int] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., kv: _Optional[_Union[KvStatus, _Mapping]] = ..., scheduler: _Optional[_Union[SchedulerStatus, _Mapping]] = ..., state: _Optional[str] = ..., uptime_ns: _Optional[int] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ..., requests_streaming: _Optional[int] = ..., interval: _Optional[_Union[IntervalStats, _Mapping]] = ...) -> None: ...
+
+class IntervalStats(_message.Message):
+    __slots__ = ("duration_ns", "steps", "decode_sequences", "prefill_tokens", "padding_tokens", "step_ns", "longest_step_ns", "engine_ns", "schedule_ns", "ttft", "itl")
+    DURATION_NS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    DECODE_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PADDING_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    STEP_NS_FIELD_NUMBER: _ClassVar[int]
+    LONGEST_STEP_NS_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_NS_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_NS_FIELD_NUMBER: _ClassVar[int]
+    TTFT_FIELD_NUMBER: _ClassVar[int]
+    ITL_FIELD_NUMBER: _ClassVar[int]
+    duration_ns: int
+    steps: int
+    decode_sequences: int
+    prefill_tokens: int
+    padding_tokens: int
+    step_ns: int
+    longest_step_ns: int
+    engine_ns: int
+    schedule_ns: int
+    ttft: LatencyStats
+    itl: LatencyStats
+    def __init__(self, duration_ns: _Optional[int] = ..., steps: _Optional[int] = ..., decode_sequences: _Optional[int] = ..., prefill_tokens: _Optional[int] = ..., padding_tokens: _Optional[int] = ..., step_ns: _Optional[int] = ..., longest_step_ns: _Optional[int] = ..., engine_ns: _Optional[int] = ..., schedule_ns: _Optional[int] = ..., ttft: _Optional[_Union[LatencyStats, _Mapping]] = ..., itl: _Optional[_Union[LatencyStats, _Mapping]] = ...) -> None: ...
+
+class LatencyStats(_message.Message):
+    __slots__ = ("count", "mean_ns", "p50_ns", "p90_ns", "p99_ns")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    MEAN_NS_FIELD_NUMBER: _ClassVar[int]
+    P50_NS_FIELD_NUMBER: _ClassVar[int]
+    P90_NS_FIELD_NUMBER: _ClassVar[int]
+    P99_NS_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    mean_ns: int
+    p50_ns: int
+    p90_ns: int
+    p99_ns: int
+    def __init__(self, count: _Optional[int] = ..., mean_ns: _Optional[int] = ..., p50_ns: _Optional[int] = ..., p90_ns: _Optional[int] = ..., p99_ns: _Optional[int] = ...) -> None: ...

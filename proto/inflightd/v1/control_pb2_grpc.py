@@ -59,6 +59,21 @@ class ControlStub(object):
                 request_serializer=inflightd_dot_v1_dot_control__pb2.WatchStatsRequest.SerializeToString,
                 response_deserializer=inflightd_dot_v1_dot_control__pb2.WatchStatsResponse.FromString,
                 _registered_method=True)
+        self.StartProfile = channel.unary_unary(
+                '/inflightd.v1.Control/StartProfile',
+                request_serializer=inflightd_dot_v1_dot_control__pb2.StartProfileRequest.SerializeToString,
+                response_deserializer=inflightd_dot_v1_dot_control__pb2.StartProfileResponse.FromString,
+                _registered_method=True)
+        self.StopProfile = channel.unary_unary(
+                '/inflightd.v1.Control/StopProfile',
+                request_serializer=inflightd_dot_v1_dot_control__pb2.StopProfileRequest.SerializeToString,
+                response_deserializer=inflightd_dot_v1_dot_control__pb2.StopProfileResponse.FromString,
+                _registered_method=True)
+        self.TakeTrace = channel.unary_stream(
+                '/inflightd.v1.Control/TakeTrace',
+                request_serializer=inflightd_dot_v1_dot_control__pb2.TakeTraceRequest.SerializeToString,
+                response_deserializer=inflightd_dot_v1_dot_control__pb2.TakeTraceResponse.FromString,
+                _registered_method=True)
 
 
 class ControlServicer(object):
@@ -100,6 +115,31 @@ class ControlServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StartProfile(self, request, context):
+        """Begin a window of profiling; one at a time.  It ends with StopProfile, after the steps or seconds asked for, with
+        the engine process or with the daemon, and leaves a file in the daemon's trace directory.  ABORTED: a window is open
+        already.  INVALID_ARGUMENT: a field is wrong.  FAILED_PRECONDITION: nsys or the directory cannot be used.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StopProfile(self, request, context):
+        """End the window that is open, or tell once about the last one if it has ended by itself.  FAILED_PRECONDITION: there
+        is none, or nsys could not write its report.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TakeTrace(self, request, context):
+        """What the flight recorder holds, or a file of the trace directory, in pieces.  The recorder's steps come as a
+        recording file: JSON Lines.  INVALID_ARGUMENT: a field is wrong.  NOT_FOUND: there is no file of that name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -127,6 +167,21 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.WatchStats,
                     request_deserializer=inflightd_dot_v1_dot_control__pb2.WatchStatsRequest.FromString,
                     response_serializer=inflightd_dot_v1_dot_control__pb2.WatchStatsResponse.SerializeToString,
+            ),
+            'StartProfile': grpc.unary_unary_rpc_method_handler(
+                    servicer.StartProfile,
+                    request_deserializer=inflightd_dot_v1_dot_control__pb2.StartProfileRequest.FromString,
+                    response_serializer=inflightd_dot_v1_dot_control__pb2.StartProfileResponse.SerializeToString,
+            ),
+            'StopProfile': grpc.unary_unary_rpc_method_handler(
+                    servicer.StopProfile,
+                    request_deserializer=inflightd_dot_v1_dot_control__pb2.StopProfileRequest.FromString,
+                    response_serializer=inflightd_dot_v1_dot_control__pb2.StopProfileResponse.SerializeToString,
+            ),
+            'TakeTrace': grpc.unary_stream_rpc_method_handler(
+                    servicer.TakeTrace,
+                    request_deserializer=inflightd_dot_v1_dot_control__pb2.TakeTraceRequest.FromString,
+                    response_serializer=inflightd_dot_v1_dot_control__pb2.TakeTraceResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -264,6 +319,87 @@ class Control(object):
             '/inflightd.v1.Control/WatchStats',
             inflightd_dot_v1_dot_control__pb2.WatchStatsRequest.SerializeToString,
             inflightd_dot_v1_dot_control__pb2.WatchStatsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StartProfile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/inflightd.v1.Control/StartProfile',
+            inflightd_dot_v1_dot_control__pb2.StartProfileRequest.SerializeToString,
+            inflightd_dot_v1_dot_control__pb2.StartProfileResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StopProfile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/inflightd.v1.Control/StopProfile',
+            inflightd_dot_v1_dot_control__pb2.StopProfileRequest.SerializeToString,
+            inflightd_dot_v1_dot_control__pb2.StopProfileResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TakeTrace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/inflightd.v1.Control/TakeTrace',
+            inflightd_dot_v1_dot_control__pb2.TakeTraceRequest.SerializeToString,
+            inflightd_dot_v1_dot_control__pb2.TakeTraceResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -51,6 +51,31 @@ class ControlStub:
     ]
     """A sample of the counters every interval."""
 
+    StartProfile: grpc.UnaryUnaryMultiCallable[
+        inflightd.v1.control_pb2.StartProfileRequest,
+        inflightd.v1.control_pb2.StartProfileResponse,
+    ]
+    """Begin a window of profiling; one at a time.  It ends with StopProfile, after the steps or seconds asked for, with
+    the engine process or with the daemon, and leaves a file in the daemon's trace directory.  ABORTED: a window is open
+    already.  INVALID_ARGUMENT: a field is wrong.  FAILED_PRECONDITION: nsys or the directory cannot be used.
+    """
+
+    StopProfile: grpc.UnaryUnaryMultiCallable[
+        inflightd.v1.control_pb2.StopProfileRequest,
+        inflightd.v1.control_pb2.StopProfileResponse,
+    ]
+    """End the window that is open, or tell once about the last one if it has ended by itself.  FAILED_PRECONDITION: there
+    is none, or nsys could not write its report.
+    """
+
+    TakeTrace: grpc.UnaryStreamMultiCallable[
+        inflightd.v1.control_pb2.TakeTraceRequest,
+        inflightd.v1.control_pb2.TakeTraceResponse,
+    ]
+    """What the flight recorder holds, or a file of the trace directory, in pieces.  The recorder's steps come as a
+    recording file: JSON Lines.  INVALID_ARGUMENT: a field is wrong.  NOT_FOUND: there is no file of that name.
+    """
+
 class ControlAsyncStub:
     Status: grpc.aio.UnaryUnaryMultiCallable[
         inflightd.v1.control_pb2.StatusRequest,
@@ -83,6 +108,31 @@ class ControlAsyncStub:
         inflightd.v1.control_pb2.WatchStatsResponse,
     ]
     """A sample of the counters every interval."""
+
+    StartProfile: grpc.aio.UnaryUnaryMultiCallable[
+        inflightd.v1.control_pb2.StartProfileRequest,
+        inflightd.v1.control_pb2.StartProfileResponse,
+    ]
+    """Begin a window of profiling; one at a time.  It ends with StopProfile, after the steps or seconds asked for, with
+    the engine process or with the daemon, and leaves a file in the daemon's trace directory.  ABORTED: a window is open
+    already.  INVALID_ARGUMENT: a field is wrong.  FAILED_PRECONDITION: nsys or the directory cannot be used.
+    """
+
+    StopProfile: grpc.aio.UnaryUnaryMultiCallable[
+        inflightd.v1.control_pb2.StopProfileRequest,
+        inflightd.v1.control_pb2.StopProfileResponse,
+    ]
+    """End the window that is open, or tell once about the last one if it has ended by itself.  FAILED_PRECONDITION: there
+    is none, or nsys could not write its report.
+    """
+
+    TakeTrace: grpc.aio.UnaryStreamMultiCallable[
+        inflightd.v1.control_pb2.TakeTraceRequest,
+        inflightd.v1.control_pb2.TakeTraceResponse,
+    ]
+    """What the flight recorder holds, or a file of the trace directory, in pieces.  The recorder's steps come as a
+    recording file: JSON Lines.  INVALID_ARGUMENT: a field is wrong.  NOT_FOUND: there is no file of that name.
+    """
 
 class ControlServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
@@ -126,5 +176,36 @@ class ControlServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[inflightd.v1.control_pb2.WatchStatsResponse], collections.abc.AsyncIterator[inflightd.v1.control_pb2.WatchStatsResponse]]:
         """A sample of the counters every interval."""
+
+    @abc.abstractmethod
+    def StartProfile(
+        self,
+        request: inflightd.v1.control_pb2.StartProfileRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[inflightd.v1.control_pb2.StartProfileResponse, collections.abc.Awaitable[inflightd.v1.control_pb2.StartProfileResponse]]:
+        """Begin a window of profiling; one at a time.  It ends with StopProfile, after the steps or seconds asked for, with
+        the engine process or with the daemon, and leaves a file in the daemon's trace directory.  ABORTED: a window is open
+        already.  INVALID_ARGUMENT: a field is wrong.  FAILED_PRECONDITION: nsys or the directory cannot be used.
+        """
+
+    @abc.abstractmethod
+    def StopProfile(
+        self,
+        request: inflightd.v1.control_pb2.StopProfileRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[inflightd.v1.control_pb2.StopProfileResponse, collections.abc.Awaitable[inflightd.v1.control_pb2.StopProfileResponse]]:
+        """End the window that is open, or tell once about the last one if it has ended by itself.  FAILED_PRECONDITION: there
+        is none, or nsys could not write its report.
+        """
+
+    @abc.abstractmethod
+    def TakeTrace(
+        self,
+        request: inflightd.v1.control_pb2.TakeTraceRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[inflightd.v1.control_pb2.TakeTraceResponse], collections.abc.AsyncIterator[inflightd.v1.control_pb2.TakeTraceResponse]]:
+        """What the flight recorder holds, or a file of the trace directory, in pieces.  The recorder's steps come as a
+        recording file: JSON Lines.  INVALID_ARGUMENT: a field is wrong.  NOT_FOUND: there is no file of that name.
+        """
 
 def add_ControlServicer_to_server(servicer: ControlServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

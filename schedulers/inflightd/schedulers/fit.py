@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from inflightd.schedulers.budget import StepBudget
 
 GROWTH: Final = "running sequences need the free blocks"
+RESERVED: Final = "the free blocks are reserved for max_tokens"
 
 
 class Fit(Protocol):
@@ -61,7 +62,7 @@ class Reservation:
     Counted as what running sequences may still grow against what is free, so that shared blocks count once.
     """
 
-    def __init__(self, budget: StepBudget, kept_for: str = "the free blocks are reserved for max_tokens") -> None:
+    def __init__(self, budget: StepBudget, kept_for: str = RESERVED) -> None:
         self._kept_for = kept_for
         self._budget = budget
         self._block = budget.block_size_tokens

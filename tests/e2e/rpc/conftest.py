@@ -47,6 +47,7 @@ async def running(directory: Path, toml: Path | None = None, **flags: object) ->
             "engine": "scripted",
             "listen": [f"unix:{directory}/public.sock"],
             "admin_socket": f"{directory}/admin.sock",
+            "trace_dir": f"{directory}/traces",
             "drain_grace_s": "5",
             **flags,
         },  # type: ignore[arg-type]

@@ -125,8 +125,8 @@ async def test_thrashing_is_counted_and_logged_when_it_begins_and_when_it_is_ove
     await daemon.until_serving()
     front = daemon.app._front
     with capture_logs() as logs:
-        front.on_event(Thrashing(thrashing=True, step=7, recomputed_fraction=0.31251))
-        front.on_event(Thrashing(thrashing=False, step=90, recomputed_fraction=0.01))
+        front.follower.on_event(Thrashing(thrashing=True, step=7, recomputed_fraction=0.31251))
+        front.follower.on_event(Thrashing(thrashing=False, step=90, recomputed_fraction=0.01))
     assert [(log["event"], log["log_level"], log["step"], log["recomputed_fraction"]) for log in logs] == [
         ("thrashing", "warning", 7, 0.313),
         ("thrashing_over", "info", 90, 0.01),

@@ -11,7 +11,8 @@ from benchmarks import hot_swap
 from benchmarks.hot_swap import COMMIT_STEPS, GOALS, LOST, PAUSE_RATIO, Clients, Recording, Swap
 from inflightd.clients.client import AsyncClient
 from inflightd.clients.status import SwapResult
-from inflightd.daemon.core.wire import Frame, StepRecord
+from inflightd.daemon.core.wire import Frame
+from inflightd.profiling.records import StepRecord
 
 STEP_NS, GAP_NS, COMMIT_GAP_NS = 10_000_000, 100_000, 400_000
 

@@ -37,6 +37,12 @@ class StubDaemon(inference_pb2_grpc.InferenceServicer, control_pb2_grpc.ControlS
     cancelled: threading.Event = field(default_factory=threading.Event)
     status: control_pb2.StatusResponse = field(default_factory=control_pb2.StatusResponse)
     schedulers: list = field(default_factory=list)
+    recording: list[bytes] = field(default_factory=list)
+    samples: list = field(
+        default_factory=lambda: [
+            control_pb2.WatchStatsResponse(monotonic_ns=step, counters={"steps": step}) for step in range(3)
+        ]
+    )
 
     def refuse(self, code: int, message: str, *details) -> None:
         packed = []
@@ -134,10 +140,31 @@ class StubDaemon(inference_pb2_grpc.InferenceServicer, control_pb2_grpc.ControlS
         self._enter(request, context)
         return control_pb2.DrainResponse(in_flight=5)
 
+    def TakeTrace(self, request, context):  # noqa: N802
+        self._enter(request, context)
+        for piece in self.recording:
+            yield control_pb2.TakeTraceResponse(data=piece)
+
+    def StartProfile(self, request, context):  # noqa: N802
+        self._enter(request, context)
+        name = request.name or "unnamed"
+        return control_pb2.StartProfileResponse(name=name, mode="recorder", path=f"/traces/{name}")
+
+    def StopProfile(self, request, context):  # noqa: N802
+        self._enter(request, context)
+        return control_pb2.StopProfileResponse(
+            name="x",
+            mode="recorder",
+            path="/traces/x.jsonl.gz",
+            steps=9,
+            dropped_steps=2,
+            duration_ns=1_500_000_000,
+            ended_by="seconds",
+        )
+
     def WatchStats(self, request, context):  # noqa: N802
         self._enter(request, context)
-        for step in range(3):
-            yield control_pb2.WatchStatsResponse(monotonic_ns=step, counters={"steps": step})
+        yield from self.samples
 
 
 @pytest.fixture

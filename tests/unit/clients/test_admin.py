@@ -9,8 +9,12 @@ import pytest
 from inflightd.clients import AsyncAdmin, ServerError
 from inflightd.clients.status import (
     Counters,
+    EndedProfile,
     EngineStatus,
+    IntervalStats,
     KvStatus,
+    LatencyStats,
+    OpenProfile,
     PolicyOption,
     SchedulerPolicy,
     SchedulerStatus,
@@ -30,9 +34,13 @@ from inflightd.v1 import control_pb2 as pb
         (KvStatus, pb.KvStatus),
         (Counters, pb.Counters),
         (StatsSample, pb.WatchStatsResponse),
+        (IntervalStats, pb.IntervalStats),
+        (LatencyStats, pb.LatencyStats),
         (SchedulerPolicy, pb.Scheduler),
         (PolicyOption, pb.SchedulerOption),
         (SwapResult, pb.SwapSchedulerResponse),
+        (OpenProfile, pb.StartProfileResponse),
+        (EndedProfile, pb.StopProfileResponse),
     ],
 )
 def test_values_have_every_field_of_their_message(value: type, message: type) -> None:

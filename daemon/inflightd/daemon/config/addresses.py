@@ -1,4 +1,4 @@
-"""Listen addresses: HOST:PORT, [IPV6]:PORT or unix:PATH."""
+"""Listen addresses: HOST:PORT, [IPV6]:PORT or unix:PATH; and where files go that nobody named a place for."""
 
 from __future__ import annotations
 
@@ -64,3 +64,12 @@ def default_admin_socket(environ: Mapping[str, str]) -> str:
     """`inflightd/admin.sock` under the service's or the user's runtime directory, else under /tmp."""
     runtime = environ.get("RUNTIME_DIRECTORY", "").partition(":")[0] or environ.get("XDG_RUNTIME_DIR", "")
     return f"{runtime}/inflightd/admin.sock" if runtime else f"/tmp/inflightd-{os.getuid()}/admin.sock"
+
+
+def default_trace_dir(environ: Mapping[str, str]) -> str:
+    """Under the service's or the user's state directory, else under /tmp."""
+    if state := environ.get("STATE_DIRECTORY", "").partition(":")[0]:
+        return f"{state}/traces"
+    home = environ.get("HOME", "")
+    state = environ.get("XDG_STATE_HOME", "") or (f"{home}/.local/state" if home else "")
+    return f"{state}/inflightd/traces" if state else f"/tmp/inflightd-{os.getuid()}/traces"

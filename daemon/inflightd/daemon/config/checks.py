@@ -10,6 +10,7 @@ from inflightd.daemon.config.addresses import MAX_UNIX_PATH_BYTES, Address, pars
 from inflightd.daemon.config.fields import Config
 from inflightd.daemon.errors import ConfigError
 
+_SESSION_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 _CLASS_NAME = re.compile(r"^[a-z][a-z0-9_-]{0,62}$")
 
 
@@ -47,7 +48,18 @@ def check_config(config: Config) -> None:
     for name in config.classes:
         if not _CLASS_NAME.match(name):
             raise ConfigError("classes", name, "a class name is of a-z, 0-9, _ and -, and begins with a letter")
+    _check_tracing(config)
     _check_listeners(config)
+
+
+def _check_tracing(config: Config) -> None:
+    if config.trace_dir == "":
+        raise ConfigError("trace_dir", config.trace_dir, "expected a path")
+    if (config.ranges == "chrome") != (config.ranges_path is not None):
+        reason = "chrome needs a place to write to" if config.ranges == "chrome" else "is for ranges = chrome"
+        raise ConfigError("ranges_path", config.ranges_path, reason)
+    if config.nsys_session and not _SESSION_NAME.fullmatch(config.nsys_session):
+        raise ConfigError("nsys_session", config.nsys_session, "expected letters, digits, - and _")
 
 
 def _check_listeners(config: Config) -> None:

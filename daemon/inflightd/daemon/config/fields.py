@@ -153,6 +153,34 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         bool, Meta(description="Allow listeners that other machines can reach, without encryption or tokens.")
     ] = False
 
+    # tracing
+    recorder_steps: Annotated[
+        int,
+        Meta(description="Steps that the flight recorder holds, about 300 bytes each.", ge=100, le=10_000_000),
+    ] = 20_000
+    trace_dir: Annotated[
+        str | None,
+        Meta(
+            description="Directory of recordings and reports; default: traces under STATE_DIRECTORY, else "
+            "inflightd/traces under XDG_STATE_HOME or ~/.local/state."
+        ),
+    ] = None
+    stall_dump_s: Annotated[
+        float,
+        Meta(description="Without a step for so long, what the recorder holds is written; 0: never.", ge=0, le=86_400),
+    ] = 10.0
+    ranges: Annotated[
+        Literal["auto", "nvtx", "chrome", "off"],
+        Meta(description="Ranges of steps and requests: auto is nvtx if a tool is attached; chrome writes files."),
+    ] = "auto"
+    ranges_path: Annotated[
+        str | None,
+        Meta(description="Where chrome writes: beside this file, NAME.json, one NAME.PROCESS-PID.json per process."),
+    ] = None
+    nsys_session: Annotated[
+        str, Meta(description="Name of the nsys session the daemon was launched in; serve --nsys sets it.")
+    ] = ""
+
     # the process
     drain_grace_s: Annotated[float, Meta(description="How long streams may go on after SIGTERM.", ge=0, le=86_400)] = (
         20.0

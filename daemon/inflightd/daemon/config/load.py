@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from inflightd.daemon.config.addresses import default_admin_socket
+from inflightd.daemon.config.addresses import default_admin_socket, default_trace_dir
 from inflightd.daemon.config.catalog import ConfigField, config_fields
 from inflightd.daemon.config.checks import check_config
 from inflightd.daemon.config.fields import ClassConfig, Config, ScriptedConfig
@@ -38,6 +38,7 @@ def load_config(
             values.pop("scheduler_options", None)
         values.update(layer)
     values.setdefault("admin_socket", default_admin_socket(environ))
+    values.setdefault("trace_dir", default_trace_dir(environ))
     config = _build(values)
     check_config(config)
     return config

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from inflightd.daemon.core.channel import Channel, ChannelClosedError
+from inflightd.daemon.core.gap import Cause, GapLedger
 from inflightd.daemon.core.preparation import BuildPolicy, Preparation
 from inflightd.daemon.core.snapshot import encode_snapshot, take_snapshot
 from inflightd.daemon.core.wire import (
@@ -21,10 +22,12 @@ from inflightd.daemon.core.wire import (
     TakeSnapshot,
 )
 from inflightd.daemon.errors import SwapRefused
+from inflightd.profiling.ranges import PUBLISH
 
 if TYPE_CHECKING:
     from inflightd.daemon.clock import Clock
     from inflightd.daemon.core.loop import StepLoop
+    from inflightd.daemon.core.range_stack import RangeStack
 
 MAX_BACKLOG_BYTES = 4 * 1024 * 1024
 _MAX_IDLE_S = 60.0  # a policy may ask to be woken later than any poll can wait
@@ -37,11 +40,21 @@ _PREPARATION_POLL_S = 0.002  # of an idle host
 class EngineHost:
     """Drives a `StepLoop` from a `Channel`; while the engine computes, the last frame leaves and commands come in."""
 
-    def __init__(self, loop: StepLoop, channel: Channel, build_policy: BuildPolicy, clock: Clock) -> None:
+    def __init__(
+        self,
+        loop: StepLoop,
+        channel: Channel,
+        build_policy: BuildPolicy,
+        clock: Clock,
+        ranges: RangeStack | None = None,
+    ) -> None:
+        """ranges: the same as the loop's."""
         self._loop = loop
         self._channel = channel
         self._build_policy = build_policy
         self._clock = clock
+        self._ranges = ranges
+        self._gap = GapLedger(clock, ranges)
         self._checked_steps = 0  # up to which the books have been checked
         self._used_ns = 0  # when the use of the pool was last told
         self._front_behind_ns = 0
@@ -58,9 +71,15 @@ class EngineHost:
         except Exception:
             self._channel.flush()  # what earlier steps produced is good, and nobody else can send it
             raise
+        finally:
+            self._loop.close()
+            if self._ranges is not None:
+                self._ranges.unwind(0)
 
     def _run(self) -> None:
-        loop, channel = self._loop, self._channel
+        loop, channel, gap, ranges = self._loop, self._channel, self._gap, self._ranges
+        if ranges is not None:
+            ranges.push(PUBLISH, 0)  # what is open between two steps; `gap` changes it
         while True:
             channel.read()
             self._commands += channel.received()
@@ -71,20 +90,33 @@ class EngineHost:
                 # The front is behind: no step until it has caught up.
                 channel.flush()
                 if channel.backlog_bytes > MAX_BACKLOG_BYTES:
-                    began_ns = self._clock.now_ns()
+                    gap.switch(Cause.BEHIND, channel.backlog_bytes)
                     channel.wait(None)
-                    self._front_behind_ns += self._clock.now_ns() - began_ns
+                    self._front_behind_ns += gap.switch(Cause.PUBLISH)
                 continue
             if not self._has_step():
                 if frame := loop.report():
                     channel.send(frame)
                 channel.flush()
-                if not channel.wait(self._idle_s()) and not loop.has_work:
+                idle_s = self._idle_s()
+                if loop.has_work:
+                    gap.switch(Cause.HELD, loop.waiting)
+                else:
+                    gap.switch(Cause.IDLE)
+                heard = channel.wait(idle_s)
+                gap.switch(Cause.PUBLISH)
+                if not heard and not loop.has_work:
                     loop.check_idle()
                     self._checked_steps = loop.totals.steps
                     channel.send(self._kv_use())
                 continue
-            frame, faults = loop.step(self._overlap)
+            if ranges is not None:
+                ranges.pop()
+            frame, faults = loop.step(self._overlap, gap)
+            if ranges is not None:
+                ranges.push(PUBLISH, 0)
+            if frame is None or frame.step is None:
+                gap.planned_nothing(loop.view.now_ns)
             for fault in faults:
                 channel.send(fault)
             if frame is not None:
@@ -106,6 +138,9 @@ class EngineHost:
     def _overlap(self) -> None:
         """While the engine computes: requests that have come in are taken in (their prompts are hashed), but only up to
         the first command that may touch a running sequence."""
+        ranges = self._ranges
+        if ranges is not None:
+            ranges.push(PUBLISH, 0)
         self._channel.flush()
         self._channel.read()
         commands = self._commands
@@ -113,6 +148,8 @@ class EngineHost:
         while commands and isinstance(command := commands[0], Submit):
             commands.popleft()
             self._loop.submit(command)
+        if ranges is not None:
+            ranges.pop()
 
     def _has_step(self) -> bool:
         wake_ns = self._loop.wake_ns
@@ -134,9 +171,13 @@ class EngineHost:
             elif isinstance(command, Cancel):
                 self._loop.cancel(command)
             elif isinstance(command, TakeSnapshot):
+                self._gap.switch(Cause.SWAP)
                 self._channel.send(self._snapshot(command.ticket))
+                self._gap.switch(Cause.PUBLISH)
             elif isinstance(command, SwapPolicy):
+                self._gap.switch(Cause.SWAP)
                 self._begin_swap(command)
+                self._gap.switch(Cause.PUBLISH)
 
     # --- policy swaps: the policy is built beside the steps, then put in charge between two of them
 
@@ -168,7 +209,9 @@ class EngineHost:
         if isinstance(outcome, SwapRefused):
             self._channel.send(self._refused(command.ticket, outcome))
             return
+        self._gap.switch(Cause.SWAP)
         done = self._loop.use_policy(command.ticket, outcome, command.expected_generation)
+        self._gap.switch(Cause.PUBLISH)
         pause_ns = self._pause_ns + self._clock.now_ns() - now_ns
         self._channel.send(msgspec.structs.replace(done, pause_ns=pause_ns))
 

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from inflightd.daemon.core.standstill import StandstillWatch
 from inflightd.daemon.core.thrash import ThrashDetector
-from inflightd.daemon.core.wire import PolicyFault, Standstill, StepRecord, Thrashing
+from inflightd.daemon.core.wire import PolicyFault, Standstill, Thrashing
 
 if TYPE_CHECKING:
     from inflightd.daemon.core.policies import PolicySlot
     from inflightd.daemon.core.roster import Roster
     from inflightd.daemon.core.step import StepInHand
     from inflightd.daemon.core.view import LoopView
+    from inflightd.profiling.records import StepRecord
 
 LoopEvent = PolicyFault | Thrashing | Standstill  # what a step has to tell besides its frame
 

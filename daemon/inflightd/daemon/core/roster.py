@@ -17,9 +17,11 @@ from inflightd.daemon.core.waiting import WaitingQueue
 from inflightd.daemon.core.wire import Finished, FinishReason, Started, Submit
 from inflightd.daemon.engines.api import BlockMove, MoveKind
 from inflightd.daemon.errors import EngineError
+from inflightd.profiling.ranges import DECODING, PREEMPTED, PREFILLING, QUEUED
 from inflightd.schedulers.api import Limits, Preemption, is_decoding
 
 if TYPE_CHECKING:
+    from inflightd.daemon.core.request_ranges import RequestRanges
     from inflightd.daemon.engines.api import Row
 
 
@@ -45,8 +47,12 @@ class Roster:
     order, before the next step computes.
     """
 
-    def __init__(self, kv: KvManager, limits: Limits, eos_token_ids: frozenset[int]) -> None:
+    def __init__(
+        self, kv: KvManager, limits: Limits, eos_token_ids: frozenset[int], watcher: RequestRanges | None = None
+    ) -> None:
+        """watcher: is told of each move from one state to another."""
         self.kv = kv
+        self.watcher = watcher
         self.live: dict[int, Sequence] = {}
         self.requests: dict[int, dict[int, Sequence]] = {}
         self.running: list[Sequence] = []
@@ -103,6 +109,8 @@ class Roster:
         elif self._is_closed_to(sequence):
             self._in_vain += 1
         queue.add(sequence)
+        if self.watcher is not None:
+            self.watcher.enter(sequence, QUEUED)
 
     def cancel(self, request: int, sample: int | None, reason: str) -> None:
         """End a request, or one of its samples; unknown and finished ones are ignored."""
@@ -130,6 +138,8 @@ class Roster:
                 self.moves.resumed_cached_tokens += sequence.computed_tokens
             sequence.move(State.RUNNING)
             self.running.append(sequence)
+            if self.watcher is not None:
+                self.watcher.enter(sequence, DECODING if is_decoding(sequence) else PREFILLING)
         for sequence in sequences:
             if sequence.number in self.kv.host.held:
                 copies = self.kv.swap_in(sequence.number)
@@ -155,7 +165,13 @@ class Roster:
     def begin_decode(self, sequence: Sequence) -> None:
         """A running sequence has one token left to compute, and not because the last step gave it."""
         sequence.prepare_decode()
+        self.join_decodes(sequence)
+
+    def join_decodes(self, sequence: Sequence) -> None:
+        """It decodes from now on; its row is ready."""
         self.decoding.join(sequence)
+        if self.watcher is not None:
+            self.watcher.enter(sequence, DECODING)
 
     def preempt(self, sequence: Sequence, kind: Preemption) -> None:
         """Its tokens so far become its prompt: what was delivered stays delivered, the blocks are free at once.
@@ -164,6 +180,8 @@ class Roster:
         """
         sequence.preemptions += 1
         self.moves.preemptions += 1
+        if self.watcher is not None:
+            self.watcher.enter(sequence, PREEMPTED)
         if sequence.state is State.RUNNING:
             self.running.remove(sequence)
             self.decoding.leave(sequence)
@@ -204,6 +222,8 @@ class Roster:
         """The one way out, from every state: blocks free, exactly one terminal record for each sample."""
         state = sequence.state
         sequence.move(State.FINISHED)
+        if self.watcher is not None:
+            self.watcher.leave(sequence)
         if state is State.RUNNING:
             self.running.remove(sequence)
             self.decoding.leave(sequence)

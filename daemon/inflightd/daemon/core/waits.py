@@ -39,6 +39,7 @@ class Waits:
             self._stands = self._roster.closed_from_tokens = None
             return
         if plan.reasons is not view.said[0]:
+            self._counted_at = -1
             view.said = plan.reasons, plan.passed_over
             self._standing = Standing(
                 MappingProxyType(plan.reasons), MappingProxyType(plan.passed_over), plan.closed_from_tokens

@@ -12,6 +12,7 @@ import msgspec
 
 from inflightd.daemon.core.sampling.params import SamplingParams
 from inflightd.daemon.engines.api import EngineInfo, TokenLogprobs
+from inflightd.profiling.records import StepRecord
 
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 
@@ -82,6 +83,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
     scripted: ScriptedSettings = ScriptedSettings()
     log_level: str = "info"
     log_format: Literal["json", "console"] = "json"
+    ranges: str = "auto"  # a sink of ranges: see `inflightd.profiling.open_ranges`
+    ranges_path: str = ""  # of the sink "chrome"
 
 
 # --- commands, front -> engine ------------------------------------------------------------------------------------
@@ -185,37 +188,6 @@ class Finished(msgspec.Struct, frozen=True, array_like=True):
     error: str = ""
 
 
-class StepRecord(msgspec.Struct, frozen=True, array_like=True):
-    """What one step was: for metrics, traces, the flight recorder and the cost model."""
-
-    step: int
-    generation: int
-    start_ns: int
-    end_ns: int
-    schedule_ns: int  # view, plan, check, reserve
-    forward_ns: int
-    sample_ns: int
-    moves_ns: int  # copies of blocks, within the device and to and from host memory
-    prefill_tokens: int
-    decode_sequences: int
-    padding_tokens: int
-    context_tokens: int  # sum of past tokens over the rows, padding included
-    running: int
-    waiting: int
-    preempted: int
-    blocks_free: int
-    preemptions_recompute: int
-    preemptions_swap: int
-    swapped_out_blocks: int
-    swapped_in_blocks: int
-    recomputed_tokens: int
-    cached_tokens: int  # prompt tokens that sequences starting in this step found in the prefix cache
-    admitted: int
-    reasons: dict[str, str]  # class -> why its waiting sequences wait
-    waiting_by_reason: dict[str, int]  # the same over all classes, counted, with those passed over for another reason
-    expected_ns: int  # what the cost model, before it saw this step, expected of end - start
-
-
 class SnapshotTaken(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot_taken"):
     """Answer to TakeSnapshot."""
 
@@ -295,6 +267,9 @@ class LoopState(msgspec.Struct, frozen=True, array_like=True):
     cost_sure: bool = False  # the cost model has seen enough to be used for decisions
     cost_error: float = 0.0  # recent mean of |measured - expected| / measured, as a fraction
     thrashing: bool = False
+    decoded_tokens: int = 0  # sequences that decoded, summed over the steps
+    swapped_out_blocks: int = 0
+    swapped_in_blocks: int = 0
 
 
 class KvUse(msgspec.Struct, frozen=True, kw_only=True, tag="kv_use"):

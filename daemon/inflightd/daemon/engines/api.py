@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from inflightd.profiling.ranges import DECODE
+
 if TYPE_CHECKING:
     from inflightd.daemon.core.sampling.state import SamplingState
 
@@ -68,6 +70,8 @@ class StepBatch:
         0  # each of them attends to that many tokens, as a finished row of a static batch does
     )
     moves: Sequence[BlockMove] = ()
+    tokens: int = 0  # of all rows and the padding
+    forward: str = DECODE  # the name of the range in which they are computed
 
 
 @dataclass(slots=True)
@@ -76,7 +80,7 @@ class StepResult:
 
     token_ids: list[int]
     logprobs: list[TokenLogprobs | None] | None = None  # None: no draw asked for any
-    forward_ns: int = 0  # time in the model, without sampling
+    forward_ns: int = 0  # the engine's own time in the model; how long it was waited for is another matter
     sample_ns: int = 0
     moves_ns: int = 0  # time in the batch's block moves
 

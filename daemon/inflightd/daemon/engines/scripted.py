@@ -12,11 +12,13 @@ from inflightd.daemon.core.sampling.array_logits import ArrayLogits
 from inflightd.daemon.core.sampling.edits import edits_pending
 from inflightd.daemon.core.sampling.sampler import Sampler, inverse_temperature
 from inflightd.daemon.core.wire import Start
-from inflightd.daemon.engines.api import Draw, EngineInfo, Progress, StepBatch, StepResult, TokenLogprobs
+from inflightd.daemon.engines.api import BlockMove, Draw, EngineInfo, Progress, StepBatch, StepResult, TokenLogprobs
 from inflightd.daemon.engines.cache_model import CacheModel, frozen_copy
+from inflightd.daemon.engines.moves import do_moves
 from inflightd.daemon.engines.scripts import Script, echo, hashed, silent, tokens
 from inflightd.daemon.engines.step_cost import StepCost
 from inflightd.daemon.errors import ConfigError, EngineError
+from inflightd.profiling.ranges import SAMPLE, Ranges
 
 # Logit of the script's token, times the temperature; all others have 0, so that no draw strays from the script.
 SCRIPTED_LOGIT = 50.0
@@ -41,7 +43,7 @@ class ScriptedOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     strict: bool = False  # check what the blocks of each row hold; for tests, costs O(context) a row
 
 
-def launch(start: Start, progress: Progress) -> ScriptedEngine:
+def launch(start: Start, progress: Progress, ranges: Ranges | None = None) -> ScriptedEngine:
     """What the front asks for.  Raises `ConfigError` if the sizes contradict each other."""
     said, limits = start.scripted, start.limits
     if start.kv.memory_bytes is not None:
@@ -69,15 +71,17 @@ def launch(start: Start, progress: Progress) -> ScriptedEngine:
         step_ns=said.step_ns,
         load_ns=said.load_ns,
     )
-    return load(options, progress)
+    return load(options, progress, ranges=ranges)
 
 
-def load(options: ScriptedOptions, progress: Progress, clock: Clock | None = None) -> ScriptedEngine:
+def load(
+    options: ScriptedOptions, progress: Progress, clock: Clock | None = None, ranges: Ranges | None = None
+) -> ScriptedEngine:
     """`progress(stage, fraction)` is called at the beginning and the end of a load of `load_ns`."""
     clock = clock or MonotonicClock()
     progress("script", 0.0)
     clock.sleep_ns(options.load_ns)
-    engine = ScriptedEngine(options, clock)
+    engine = ScriptedEngine(options, clock, ranges=ranges)
     progress("script", 1.0)
     return engine
 
@@ -91,6 +95,7 @@ class ScriptedEngine:
         clock: Clock | None = None,
         script: Script | None = None,
         name: str = "scripted",
+        ranges: Ranges | None = None,
     ) -> None:
         """script: instead of the one that `options` names."""
         self._options = options = options or ScriptedOptions()
@@ -101,6 +106,7 @@ class ScriptedEngine:
         if options.strict:
             sizes = options.blocks_total, options.block_size_tokens, options.vocab_size, options.host_blocks_total
             self._cache = CacheModel(*sizes)
+        self._ranges = ranges
         self._batch: StepBatch | None = None
         self._started_ns = 0
         self._before: Sequence[object] = ()
@@ -126,6 +132,10 @@ class ScriptedEngine:
         if self._cache is not None:
             self._cache.run(batch)
             self._before = frozen_copy(batch)
+        if self._ranges is not None:
+            if batch.moves:
+                do_moves(batch.moves, _no_move, self._ranges)
+            self._ranges.push(batch.forward, batch.tokens)
 
     def finish(self) -> StepResult:
         batch, self._batch = self._batch, None
@@ -136,11 +146,18 @@ class ScriptedEngine:
         cost = self._options.cost
         duration_ns = self._options.step_ns if cost is None else cost.duration_ns(batch)
         moves_ns = 0 if cost is None else cost.moves_ns(batch)
-        if duration_ns or moves_ns:
-            self._clock.sleep_ns(self._started_ns + moves_ns + duration_ns - self._clock.now_ns())
+        left_ns = self._started_ns + moves_ns + duration_ns - self._clock.now_ns()
+        if left_ns > 0:
+            self._clock.sleep_ns(left_ns)
         computed_ns = self._clock.now_ns()
+        # Who comes late has not made it compute for longer; who waits gets up a little late, as after any engine.
+        forward_ns = computed_ns - self._started_ns - moves_ns if left_ns > 0 else duration_ns
+        if self._ranges is not None:
+            self._ranges.pop()
+            self._ranges.push(SAMPLE, sum([len(row.draws) for row in batch.rows]))
         token_ids, logprobs = self._tokens(batch)
-        forward_ns = computed_ns - self._started_ns - moves_ns
+        if self._ranges is not None:
+            self._ranges.pop()
         return StepResult(token_ids, logprobs, forward_ns, self._clock.now_ns() - computed_ns, moves_ns)
 
     def close(self) -> None:
@@ -172,6 +189,10 @@ class ScriptedEngine:
             if logprobs is not None and entries is not None:
                 logprobs[place] = entries[at]
         return token_ids, logprobs
+
+
+def _no_move(_: Sequence[BlockMove]) -> None:
+    """Its blocks hold nothing; how long moving them takes is part of the step's duration."""
 
 
 def _script(options: ScriptedOptions) -> Script:

@@ -35,9 +35,11 @@ class EngineEvents(Protocol):
     """Who is told.  All calls come on the event loop."""
 
     def on_event(self, event: Event) -> None: ...
+    def on_engine_started(self, pid: int) -> None: ...  # a process, which begins to load
     def on_engine_ready(self, ready: Ready) -> None: ...
     def on_engine_lost(self, detail: str) -> None: ...
     def on_engine_state(self, state: EngineState) -> None: ...
+    def on_engine_load_failed(self, failed: LoadFailed) -> None: ...
     def on_policy_not_built(self) -> bool: ...  # True: another one has been committed, to start again with
 
 
@@ -62,6 +64,11 @@ class EngineLink:
         self._load_failed: LoadFailed | None = None
         self._lost = asyncio.Event()
         self._stopping = asyncio.Event()
+
+    @property
+    def load_failed(self) -> bool:
+        """The process that runs, or ran last, has said that it cannot load."""
+        return self._load_failed is not None
 
     def commit_policy(self, name: str, options: dict[str, bool | int | float | str], generation: int) -> None:
         """A restarted engine goes on under this policy."""
@@ -133,6 +140,7 @@ class EngineLink:
         ours.setblocking(False)
         self.pid = process.pid
         _log.info("engine_started", pid=process.pid, policy=self.start.policy, generation=self.start.generation)
+        self._events.on_engine_started(process.pid)
         loop = asyncio.get_running_loop()
         _, self._connection = await loop.create_unix_connection(
             lambda: EngineConnection(self._on_event, self._lost.set), sock=ours
@@ -170,6 +178,7 @@ class EngineLink:
                     reason=event.reason,
                     permanent=event.permanent,
                 )
+                self._events.on_engine_load_failed(event)
             case _:
                 self._events.on_event(event)
 

@@ -18,6 +18,7 @@ from inflightd.daemon.front.admission import (
     fitted_sampling,
 )
 from inflightd.daemon.front.generation import Generation
+from inflightd.daemon.front.prefix_keys import PrefixKeys
 from inflightd.daemon.front.request import GenerateRequest
 from inflightd.daemon.front.requests import RequestTable
 from inflightd.daemon.front.text_api import SampleTextStream, Text
@@ -47,6 +48,7 @@ class Intake:
         self._metrics = metrics
         self._prompts = prompts
         self._refusal = refusal
+        self._prefix_keys = PrefixKeys()
         self._classes = config.served_classes
         self._bounds = QueueBounds(config.max_queued_requests, config.max_queued_prompt_tokens)
 
@@ -86,6 +88,7 @@ class Intake:
             deadline_ns=self._deadline_ns(request),
         )
         live = self._requests.add(submit, request.request_id)
+        live.prefix_keys = self._prefix_keys.of(prompt_ids)
         self._metrics.admit(len(prompt_ids))
         stop_ids = frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else self.eos_ids)
 

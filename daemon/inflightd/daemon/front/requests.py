@@ -9,6 +9,7 @@ from typing import Protocol
 from inflightd.daemon.core.wire import Cancel, Command, FinishReason, Frame, Submit
 from inflightd.daemon.errors import GenerationEnded, Unavailable
 from inflightd.daemon.front.streams import TokenStream
+from inflightd.profiling.ranges import REQUEST, Ranges
 
 _ENDED_BY_US = {
     FinishReason.DEADLINE: "the deadline passed",
@@ -27,10 +28,13 @@ class LiveRequest:
         "first_token_ns",
         "generated_tokens",
         "last_token_ns",
+        "longest_gap_ns",
         "number",
         "open_samples",
         "preemptions",
+        "prefix_keys",
         "prompt_tokens",
+        "range",
         "request_id",
         "sample_last_ns",
         "scheduled_ns",
@@ -53,10 +57,13 @@ class LiveRequest:
         self.sample_last_ns = [0] * submit.sampling.n  # last token's time; 0: none yet
         self.first_token_ns = 0
         self.last_token_ns = 0
+        self.longest_gap_ns = 0  # between two tokens of one sample
         self.scheduled_ns = 0
         self.generated_tokens = 0
         self.cached_tokens = 0
         self.preemptions = 0
+        self.prefix_keys: list[int] = []  # set by whoever knows the prompt
+        self.range: object = None  # that ends with the terminal record
         self.slow_reader = False  # ended because nobody read; the task was cancelled by us, not by its client
         self.task: asyncio.Task[object] | None = None  # the handler; cancelled when its reader is stuck
         self.timer: asyncio.TimerHandle | None = None
@@ -82,8 +89,12 @@ class RequestTable:
         buffer_tokens: int,
         buffer_bytes: int,
         stall_ns: int,
+        ranges: Ranges | None = None,
     ) -> None:
-        """token_gap: told (nanoseconds from token to token, tokens) for each delta but a sample's first."""
+        """token_gap: told (nanoseconds from token to token, tokens) for each delta but a sample's first.
+
+        ranges: gets one for each request, from here to its terminal record.
+        """
         self._send = send
         self._observer = observer
         self._token_gap = token_gap
@@ -91,6 +102,7 @@ class RequestTable:
         self._buffer_tokens = buffer_tokens
         self._buffer_bytes = buffer_bytes
         self._stall_ns = stall_ns
+        self._ranges = ranges
         # All mutable state: the live requests by number, and of those without a first token count and prompt tokens.
         self._live: dict[int, LiveRequest] = {}
         self._last_number = 0
@@ -111,6 +123,8 @@ class RequestTable:
         """Send `submit` down and follow it.  Its deadline, if any, is enforced from here on."""
         live = LiveRequest(submit, request_id, TokenStream(self._now_ns))
         self._live[submit.number] = live
+        if self._ranges is not None:
+            live.range = self._ranges.open_request(REQUEST, submit.number)
         self.queued_requests += 1
         self.queued_prompt_tokens += live.prompt_tokens
         if submit.deadline_ns is not None:
@@ -137,6 +151,8 @@ class RequestTable:
             last_ns = live.sample_last_ns[delta.sample]
             if last_ns:
                 gap_ns = now_ns - last_ns
+                if gap_ns > live.longest_gap_ns:  # noqa: PLR1730  (max() would cost each token a call)
+                    live.longest_gap_ns = gap_ns
                 self._token_gap(gap_ns if tokens == 1 else gap_ns // tokens, tokens)
             live.sample_last_ns[delta.sample] = live.last_token_ns = now_ns
             stream = live.stream
@@ -177,8 +193,15 @@ class RequestTable:
             self._leave_queue(live)
         if live.open_samples > 0:
             self._send(Cancel(live.number, reason))
+        if self._ranges is not None:
+            self._ranges.close_request(live.range)
         self._observer.terminal(live, reason, self._now_ns())
         return True
+
+    @property
+    def engine_owes(self) -> bool:
+        """Some request has not been finished by the engine."""
+        return any(live.open_samples > 0 for live in self._live.values())
 
     def end_all(self, reason: str) -> int:
         """How many were ended."""

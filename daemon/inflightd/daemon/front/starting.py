@@ -28,6 +28,22 @@ def not_usable(config: Config, refused: SwapRefused) -> ConfigError:
     return ConfigError("scheduler", config.scheduler, refused.detail)
 
 
+def class_settings(config: Config) -> list[ClassSettings]:
+    """The service classes, with times in nanoseconds."""
+    return [
+        ClassSettings(
+            name=name,
+            priority=each.priority,
+            ttft_ns=_ns(each.ttft_ms),
+            itl_ns=_ns(each.itl_ms),
+            max_running=each.max_running,
+            kv_share=each.kv_share,
+            max_prompt_tokens=each.max_prompt_tokens,
+        )
+        for name, each in config.served_classes.items()
+    ]
+
+
 def start_message(
     config: Config, model: str, model_name: str, log_format: LogFormat, policy: PolicyInUse | None = None
 ) -> Start:
@@ -50,18 +66,7 @@ def start_message(
             prefix_cache=config.prefix_cache,
             swap_bytes=config.swap_memory,
         ),
-        classes=[
-            ClassSettings(
-                name=name,
-                priority=each.priority,
-                ttft_ns=_ns(each.ttft_ms),
-                itl_ns=_ns(each.itl_ms),
-                max_running=each.max_running,
-                kv_share=each.kv_share,
-                max_prompt_tokens=each.max_prompt_tokens,
-            )
-            for name, each in config.served_classes.items()
-        ],
+        classes=class_settings(config),
         plan_limit_ns=int(config.plan_limit_ms * 1e6),
         policy=policy.reference,
         policy_options=policy.options,
@@ -80,4 +85,6 @@ def start_message(
         ),
         log_level=config.log_level,
         log_format=log_format,
+        ranges=config.ranges,
+        ranges_path=config.ranges_path or "",
     )

@@ -16,7 +16,10 @@ from inflightd.daemon.core.drain import Drain
 from inflightd.daemon.errors import InflightdError, InvalidRequest
 from inflightd.daemon.front.frontend import Frontend
 from inflightd.daemon.front.policies import PolicyCard
+from inflightd.daemon.intervals import watched
 from inflightd.daemon.rpc.errors import abort
+from inflightd.daemon.rpc.interval import interval_stats
+from inflightd.daemon.rpc.profile import start_profile, stop_profile, take_trace
 from inflightd.v1 import control_pb2 as pb
 from inflightd.v1 import control_pb2_grpc as pb_grpc
 
@@ -55,6 +58,7 @@ class ControlService(pb_grpc.ControlServicer):
             kv=self._kv(),
             counters=self._counters(),
             listen=self._listen(),
+            profile=front.windows.name,
         )
 
     async def ListSchedulers(  # noqa: N802
@@ -116,6 +120,33 @@ class ControlService(pb_grpc.ControlServicer):
             grace_s = request.grace_ms / 1000
         return pb.DrainResponse(in_flight=self._drain(grace_s))
 
+    async def StartProfile(  # noqa: N802
+        self, request: pb.StartProfileRequest, context: _Context
+    ) -> pb.StartProfileResponse:
+        try:
+            return await start_profile(self._front, request)
+        except InflightdError as error:
+            await abort(context, error)
+
+    async def StopProfile(  # noqa: N802
+        self, request: pb.StopProfileRequest, context: _Context
+    ) -> pb.StopProfileResponse:
+        try:
+            return await stop_profile(self._front)
+        except InflightdError as error:
+            await abort(context, error)
+
+    async def TakeTrace(  # noqa: N802
+        self, request: pb.TakeTraceRequest, context: _Context
+    ) -> AsyncIterator[pb.TakeTraceResponse]:
+        try:
+            trace = take_trace(self._front, request)
+        except InflightdError as error:
+            await abort(context, error)
+        for piece in trace:
+            yield pb.TakeTraceResponse(data=piece)
+            await asyncio.sleep(0)
+
     async def WatchStats(  # noqa: N802
         self, request: pb.WatchStatsRequest, context: _Context
     ) -> AsyncIterator[pb.WatchStatsResponse]:
@@ -123,17 +154,25 @@ class ControlService(pb_grpc.ControlServicer):
         if not MIN_INTERVAL_MS <= interval_ms <= MAX_INTERVAL_MS:
             reason = f"expected {MIN_INTERVAL_MS} to {MAX_INTERVAL_MS}"
             await abort(context, InvalidRequest("interval_ms", interval_ms, reason))
-        while not self._closed.is_set():
-            yield pb.WatchStatsResponse(
-                monotonic_ns=time.monotonic_ns(),
-                counters=self._counters(),
-                kv=self._kv(),
-                scheduler=self._scheduler(),
-            )
-            try:
-                await asyncio.wait_for(self._closed.wait(), interval_ms / 1000)
-            except TimeoutError:
-                continue
+        requests, metrics, interval = self._front.requests, self._front.metrics, pb.IntervalStats()
+        with watched(metrics, time.monotonic_ns()) as watch:
+            while not self._closed.is_set():
+                now_ns = time.monotonic_ns()
+                yield pb.WatchStatsResponse(
+                    monotonic_ns=now_ns,
+                    counters=self._counters(),
+                    kv=self._kv(),
+                    scheduler=self._scheduler(),
+                    state=self._front.state,
+                    uptime_ns=now_ns - self._began_ns,
+                    engine=self._engine(),
+                    requests_streaming=len(requests) - requests.queued_requests,
+                    interval=interval,
+                )
+                try:
+                    await asyncio.wait_for(self._closed.wait(), interval_ms / 1000)
+                except TimeoutError:
+                    interval = interval_stats(watch.take(time.monotonic_ns()))
 
     def _engine(self) -> pb.EngineStatus:
         front = self._front
@@ -206,6 +245,7 @@ class ControlService(pb_grpc.ControlServicer):
             front_behind_ns=self._front.kv_use.front_behind_ns,
             swapped=state.swapped if state is not None else 0,
             thrashing_events=metrics.thrashing_events,
+            policy_swaps=metrics.policy_swaps,
         )
 
 

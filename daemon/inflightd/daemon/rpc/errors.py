@@ -21,8 +21,10 @@ from inflightd.daemon.errors import (
     InvalidRequest,
     Overloaded,
     PlanError,
+    ProfileRefused,
     ResponseTooLarge,
     SwapRefused,
+    TraceNotFound,
     Unavailable,
 )
 
@@ -35,6 +37,7 @@ STATUS_OF: Final[tuple[tuple[type[InflightdError], grpc.StatusCode], ...]] = (
     (ResponseTooLarge, _Code.RESOURCE_EXHAUSTED),
     (Unavailable, _Code.UNAVAILABLE),
     (EngineError, _Code.UNAVAILABLE),
+    (TraceNotFound, _Code.NOT_FOUND),
     (PlanError, _Code.INTERNAL),
     (FieldError, _Code.FAILED_PRECONDITION),
     (InflightdError, _Code.INTERNAL),
@@ -67,6 +70,8 @@ def status_code(error: InflightdError) -> grpc.StatusCode:
         return STATUS_OF_ENDED.get(error.reason, _Code.INTERNAL)
     if isinstance(error, SwapRefused):
         return STATUS_OF_SWAP_RULE.get(error.rule, _Code.FAILED_PRECONDITION)
+    if isinstance(error, ProfileRefused):
+        return _Code.ABORTED if error.rule == "busy" else _Code.FAILED_PRECONDITION
     return next(code for kind, code in STATUS_OF if isinstance(error, kind))
 
 
@@ -77,7 +82,7 @@ def status_details(error: InflightdError) -> list[Message]:
             field=error.field, description=f"{error.value}: {error.reason}"
         )
         return [error_details_pb2.BadRequest(field_violations=[violation])]
-    if isinstance(error, SwapRefused):
+    if isinstance(error, SwapRefused | ProfileRefused):
         return [error_details_pb2.ErrorInfo(reason=error.rule, domain=_DOMAIN)]
     if isinstance(error, GenerationEnded):
         return [error_details_pb2.ErrorInfo(reason=error.reason, domain=_DOMAIN)]

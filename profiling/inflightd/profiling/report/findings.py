@@ -12,6 +12,7 @@ class Cause(StrEnum):
 
     NO_WORK = "no work"
     HELD_BY_KV = "admission held by KV"
+    HELD_BY_POLICY = "held by the policy"  # for another reason than KV
     SCHEDULING = "scheduling"
     KV_SWAP = "swap"
     PUBLISH = "publish/IPC"
@@ -157,7 +158,7 @@ class LostTime:
     """A candidate for the top cause: what went on it, as a share of the traced time without idle."""
 
     cause: Cause
-    ns: int
+    ns: int  # of `HELD_BY_KV`: its bubbles, and what the steps lost that had to do with fewer rows for it
     share: float
     detail: str  # one plain sentence with the numbers
 

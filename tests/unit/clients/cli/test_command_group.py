@@ -15,7 +15,7 @@ from inflightd.clients.cli.group import SUMMARIES, main
 
 _OWN = [
     EntryPoint(name, f"inflightd.clients.cli.{name}:{name}", "inflightd.commands")
-    for name in ("generate", "chat", "status", "scheduler", "version")
+    for name in ("generate", "chat", "status", "doctor", "scheduler", "top", "trace", "version")
 ]
 
 

@@ -1,8 +1,10 @@
-"""Listen addresses."""
+"""Listen addresses, and places that nobody named."""
+
+import os
 
 import pytest
 
-from inflightd.daemon.config.addresses import Address, default_admin_socket, parse_address
+from inflightd.daemon.config.addresses import Address, default_admin_socket, default_trace_dir, parse_address
 
 
 @pytest.mark.parametrize(
@@ -37,3 +39,11 @@ def test_the_admin_socket_is_where_the_service_or_the_user_has_its_runtime_files
     assert default_admin_socket(both) == "/run/a/inflightd/admin.sock"
     assert default_admin_socket({"XDG_RUNTIME_DIR": "/run/user/1"}) == "/run/user/1/inflightd/admin.sock"
     assert default_admin_socket({}).startswith("/tmp/inflightd-")
+
+
+def test_traces_go_to_the_services_state_then_to_the_users() -> None:
+    home = {"HOME": "/home/someone"}
+    assert default_trace_dir({**home, "STATE_DIRECTORY": "/var/lib/inflightd:/b"}) == "/var/lib/inflightd/traces"
+    assert default_trace_dir({**home, "XDG_STATE_HOME": "/state"}) == "/state/inflightd/traces"
+    assert default_trace_dir(home) == "/home/someone/.local/state/inflightd/traces"
+    assert default_trace_dir({}) == f"/tmp/inflightd-{os.getuid()}/traces"

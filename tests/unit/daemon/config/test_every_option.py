@@ -86,6 +86,12 @@ def test_bad_values_in_the_file(field: ConfigField, tmp_path: Path) -> None:
         ("INFLIGHTD_PLAN_LIMIT_MS", "9.9", "plan_limit_ms"),
         ("INFLIGHTD_SWAP_MEMORY", "1GiB", "swap_memory"),
         ("INFLIGHTD_SCHEDULER", "", "scheduler"),
+        ("INFLIGHTD_TRACE_DIR", "", "trace_dir"),
+        ("INFLIGHTD_RANGES", "chrome", "ranges_path"),
+        ("INFLIGHTD_RANGES_PATH", "/tmp/r.json", "ranges_path"),
+        ("INFLIGHTD_NSYS_SESSION", "two words", "nsys_session"),
+        ("INFLIGHTD_NSYS_SESSION", "-x", "nsys_session"),
+        ("INFLIGHTD_RECORDER_STEPS", "99", "recorder_steps"),
         ("INFLIGHTD_SCHEDULER_OPTIONS", "nothing_of_the_kind=1", "scheduler_options"),
     ],
 )

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
 
-from inflightd.daemon.clock import MonotonicClock
 from inflightd.daemon.core import host as host_module
-from inflightd.daemon.core.building import build_policy
-from inflightd.daemon.core.channel import Channel, ChannelClosedError
+from inflightd.daemon.core.channel import ChannelClosedError
 from inflightd.daemon.core.drain import Drain, DrainOptions
-from inflightd.daemon.core.host import EngineHost
 from inflightd.daemon.core.loop import StepLoop
-from inflightd.daemon.core.preparation import BuildPolicy
 from inflightd.daemon.core.snapshot import decode_snapshot
 from inflightd.daemon.core.wire import (
     Cancel,
@@ -35,70 +29,10 @@ from inflightd.daemon.core.wire import (
 from inflightd.daemon.engines.api import StepBatch, StepResult
 from inflightd.daemon.engines.scripted import ScriptedEngine, ScriptedOptions
 from inflightd.daemon.errors import CacheCorrupted, EngineError
-from inflightd.schedulers.api import Limits, Plan, Policy, ServiceClass, View
+from inflightd.schedulers.api import Plan, Policy, View
 from inflightd.schedulers.registry import build
-from tests.support.fronts import FrontEnd
+from tests.support.hosts import hosted
 from tests.support.loops import VOCAB_SIZE, expected_tokens
-
-
-class Hosted(FrontEnd):
-    """A host in a thread of its own, and the front's end of its socket."""
-
-    def __init__(
-        self,
-        engine: ScriptedEngine,
-        policy: Policy,
-        sock: socket.socket,
-        theirs: socket.socket,
-        build_policy: BuildPolicy,
-    ) -> None:
-        super().__init__(sock)
-        info = engine.info
-        limits = Limits(64, 2048, info.block_size_tokens, info.context_tokens)
-        clock = MonotonicClock()
-        self.loop = StepLoop(engine, policy, clock=clock, limits=limits, classes={"default": ServiceClass("default")})
-        self.theirs = theirs
-        self.channel = Channel(theirs)
-        self.error: BaseException | None = None
-        self._host = EngineHost(self.loop, self.channel, build_policy, clock)
-        self.thread = threading.Thread(target=self._run)
-        self.thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._host.run()
-        except Exception as error:  # for the test to look at
-            self.error = error
-
-    def cpu_s(self) -> float:
-        assert self.thread.ident is not None
-        return time.clock_gettime(time.pthread_getcpuclockid(self.thread.ident))
-
-    def wait_until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 10
-        while not condition():
-            assert time.monotonic() < deadline, "the condition did not come true in time"
-            time.sleep(0.002)
-
-
-@contextlib.contextmanager
-def hosted(
-    policy: Policy | None = None,
-    engine: ScriptedEngine | None = None,
-    build_policy: BuildPolicy = build_policy,
-    **options: Any,
-) -> Iterator[Hosted]:
-    front, theirs = socket.socketpair()
-    with front, theirs:
-        engine = engine or ScriptedEngine(ScriptedOptions(vocab_size=VOCAB_SIZE, **options))
-        under_test = Hosted(engine, policy or build("throughput-max", {}), front, theirs, build_policy)
-        try:
-            yield under_test
-        finally:
-            with contextlib.suppress(OSError):
-                front.shutdown(socket.SHUT_RDWR)
-            under_test.thread.join(10)
-            assert not under_test.thread.is_alive()
 
 
 def test_requests_are_answered_and_the_host_ends_with_the_socket() -> None:

@@ -10,9 +10,9 @@ import msgspec
 from inflightd.daemon.core.planning import CheckedPlan
 from inflightd.daemon.core.roster import Moves
 from inflightd.daemon.core.step import StepInHand, Totals
-from inflightd.daemon.core.wire import LoopState, StepRecord
+from inflightd.daemon.core.wire import LoopState
 from inflightd.daemon.engines.api import StepResult
-from inflightd.schedulers.api import Preemption
+from inflightd.profiling.records import Lost, PreemptedRecord, StepRecord
 from inflightd.schedulers.registry import build
 from tests.support.loops import make_loop
 
@@ -24,8 +24,10 @@ def numbered(kind: type, start: int) -> object:
 def test_every_value_of_a_record_is_under_its_name() -> None:
     numbers: Any = range(1000, 1000 + len(LoopState.__struct_fields__))
     state = LoopState(*numbers)
-    preempt = [(None, Preemption.RECOMPUTE)] * 5
-    plan = CheckedPlan([], [None] * 7, [], preempt, 11, {"a": "b"}, {}, None, None)  # type: ignore[list-item,arg-type]
+    plan = CheckedPlan([], [None] * 7, [], [], 11, {"a": "b"}, {}, None, None)  # type: ignore[list-item]
+    dropped, swapped = (
+        PreemptedRecord(request, lost, 8, "growth") for request, lost in ((60, Lost.RECOMPUTE), (61, 1))
+    )
     step = StepInHand(
         plan,
         start_ns=20,
@@ -35,13 +37,17 @@ def test_every_value_of_a_record_is_under_its_name() -> None:
         context_tokens=23,
         prefill_tokens=24,
         cached_tokens=25,
-        swap_outs=2,
         swapped_out_blocks=26,
         swapped_in_blocks=27,
         waiting_by_reason={"b": 3},
         expected_ns=28,
+        overlap_ns=29,
+        chunks=[(40, 41)],
+        started=[42],
+        resumed=[43],
+        preempted=[dropped, swapped, dropped],
     )
-    record = step.record(StepResult([], None, 30, 31, 32), 33, state)
+    record = step.record(StepResult([], None, 30, 31, 32), 33, state, [50, 51, 52, 53, 54])
     assert record == StepRecord(
         step=state.steps,
         generation=state.generation,
@@ -59,8 +65,8 @@ def test_every_value_of_a_record_is_under_its_name() -> None:
         waiting=state.waiting,
         preempted=state.preempted,
         blocks_free=state.blocks_free,
-        preemptions_recompute=3,
-        preemptions_swap=2,
+        preemptions_recompute=2,
+        preemptions_swap=1,
         swapped_out_blocks=26,
         swapped_in_blocks=27,
         recomputed_tokens=22,
@@ -69,6 +75,16 @@ def test_every_value_of_a_record_is_under_its_name() -> None:
         reasons={"a": "b"},
         waiting_by_reason={"b": 3},
         expected_ns=28,
+        overlap_ns=29,
+        gap_idle_ns=50,
+        gap_held_ns=51,
+        gap_publish_ns=52,
+        gap_behind_ns=53,
+        gap_swap_ns=54,
+        chunks=[(40, 41)],
+        started=[42],
+        resumed=[43],
+        preemptions=[dropped, swapped, dropped],
     )
 
 

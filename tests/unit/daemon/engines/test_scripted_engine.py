@@ -108,6 +108,15 @@ def test_a_step_takes_its_time_from_start_on() -> None:
     assert clock.now_ns() == 1100
 
 
+def test_who_comes_late_does_not_make_the_step_longer() -> None:
+    clock = VirtualClock(100)
+    engine = ScriptedEngine(ScriptedOptions(step_ns=1000), clock)
+    engine.start(prompt_batch(make_state([1])))
+    clock.sleep_ns(5000)
+    assert engine.finish().forward_ns == 1000
+    assert clock.now_ns() == 5100
+
+
 def test_a_simulated_step_costs_what_the_model_says() -> None:
     clock = VirtualClock()
     cost = StepCost(fixed_ns=1e6, prefill_token_ns=100, decode_ns=1000, context_token_ns=0.5)

@@ -15,6 +15,7 @@ from inflightd.daemon.core.wire import (
     ClassSettings,
     Event,
     KvSettings,
+    LoadFailed,
     PolicyFault,
     Ready,
     Start,
@@ -59,6 +60,8 @@ class Told:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.ready: list[Ready] = []
+        self.pids: list[int] = []  # of the processes that were started
+        self.failed: list[LoadFailed] = []
         self.lost: list[str] = []
         self.states: list[EngineState] = []
         self.changed = asyncio.Event()
@@ -67,6 +70,12 @@ class Told:
     def on_event(self, event: Event) -> None:
         self.events.append(event)
         self.changed.set()
+
+    def on_engine_started(self, pid: int) -> None:
+        self.pids.append(pid)
+
+    def on_engine_load_failed(self, failed: LoadFailed) -> None:
+        self.failed.append(failed)
 
     def on_engine_ready(self, ready: Ready) -> None:
         self.ready.append(ready)

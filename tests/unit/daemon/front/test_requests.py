@@ -11,6 +11,7 @@ from inflightd.daemon.core.wire import Cancel, Command, Finished, Frame, LoopSta
 from inflightd.daemon.engines.api import TokenLogprobs
 from inflightd.daemon.errors import GenerationEnded, Unavailable
 from inflightd.daemon.front.requests import LiveRequest, RequestTable
+from inflightd.profiling.ranges import Ranges
 
 STATE = LoopState(0, 0, 0, 10, 10, 0, 0, 0, 0, 0, 0, 0, "p", 0)
 
@@ -18,7 +19,7 @@ STATE = LoopState(0, 0, 0, 10, 10, 0, 0, 0, 0, 0, 0, 0, "p", 0)
 class Bench:
     """A table with its surroundings written down."""
 
-    def __init__(self, **bounds: int) -> None:
+    def __init__(self, ranges: Ranges | None = None, **bounds: int) -> None:
         self.at_ns = 1_000
         self.sent: list[Command] = []
         self.terminals: list[tuple[int, str]] = []
@@ -29,6 +30,7 @@ class Bench:
             self,
             lambda gap_ns, tokens: self.gaps.append((gap_ns, tokens)),
             lambda: self.at_ns,
+            ranges=ranges,
             **{"buffer_tokens": 100, "buffer_bytes": 100_000, "stall_ns": 1_000_000, **bounds},
         )
 
@@ -207,3 +209,74 @@ async def test_every_request_has_one_record_under_random_ends() -> None:
         assert Counter(number for number, _ in bench.terminals) == Counter(live.number for live in lives)
         assert len(bench.table) == bench.table.queued_requests == bench.table.queued_prompt_tokens == 0
         assert len({cancel.number for cancel in bench.cancels()}) == len(bench.cancels())
+
+
+class CountedRanges:
+    """A sink that insists on one end for each range."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, tuple[str, int]] = {}
+        self.begun: list[tuple[str, int]] = []
+
+    def push(self, name: str, payload: int) -> None:
+        raise AssertionError("a stack of ranges cannot survive an await")
+
+    def pop(self) -> None:
+        raise AssertionError("a stack of ranges cannot survive an await")
+
+    mark = push
+
+    def open_request(self, name: str, request: int) -> object:
+        self.begun.append((name, request))
+        self.open[len(self.begun)] = (name, request)
+        return len(self.begun)
+
+    def close_request(self, handle: object) -> None:
+        assert isinstance(handle, int)
+        del self.open[handle]  # KeyError: ended twice, or never begun
+
+    def close(self) -> None: ...
+
+
+async def test_each_request_has_a_range_with_one_end_however_it_ends() -> None:
+    """Case T06."""
+    choose = random.Random(6)
+    ranges = CountedRanges()
+    bench = Bench(ranges=ranges, buffer_tokens=8)
+    for _ in range(200):
+        lives = [bench.add(n=choose.choice((1, 1, 3))) for _ in range(4)]
+        assert set(ranges.open.values()) >= {("request", live.number) for live in lives}
+        for _ in range(12):
+            live = choose.choice(lives)
+            match choose.randrange(6):
+                case 0:
+                    bench.table.end(live, choose.choice(("deadline", "drained")))
+                case 1:
+                    bench.table.close(live, "cancelled")
+                case 2:
+                    bench.frame(finished=(done(live.number, choose.randrange(len(live.sample_last_ns))),))
+                case 3:
+                    bench.table.engine_lost("gone")
+                case _:
+                    bench.frame(TokenDelta(live.number, 0, [1]))
+        bench.table.end_all("drained")
+        assert ranges.open == {}
+    assert ranges.begun == [("request", number) for number, _ in sorted(bench.terminals)]
+
+
+async def test_the_longest_gap_is_between_tokens_of_one_sample() -> None:
+    bench = Bench()
+    live = bench.add(n=2)
+    for sample, at_ns in ((0, 1_000), (1, 9_000), (0, 1_500), (1, 9_300), (0, 1_900)):
+        bench.at_ns = at_ns
+        bench.frame(TokenDelta(live.number, sample, [1]))
+    assert live.longest_gap_ns == 500
+
+
+async def test_the_engine_owes_what_it_has_not_finished() -> None:
+    bench = Bench()
+    assert not bench.table.engine_owes
+    live = bench.add()
+    assert bench.table.engine_owes
+    bench.frame(finished=(done(live.number),))
+    assert not bench.table.engine_owes, "only its reader is waited for"

@@ -10,6 +10,7 @@ import openvino as ov
 
 from inflightd.daemon.core.sampling.sampler import Sampler
 from inflightd.daemon.engines.api import EngineInfo, Progress, StepBatch, StepResult
+from inflightd.daemon.engines.moves import do_moves
 from inflightd.daemon.engines.openvino.candidates import Normaliser, StepLogits
 from inflightd.daemon.engines.openvino.check import check_openvino
 from inflightd.daemon.engines.openvino.graph import LOGITS, MAXIMA, TOKEN, build_llama, build_normaliser
@@ -21,9 +22,12 @@ from inflightd.daemon.engines.openvino.warm_up import warm_up
 from inflightd.daemon.errors import ConfigError, EngineError
 from inflightd.daemon.models.gguf_file import ModelMetadata, read_gguf
 from inflightd.daemon.models.weights import load_weights
+from inflightd.profiling.ranges import SAMPLE, Ranges
 
 
-def load(options: OpenVinoOptions, progress: Progress = lambda stage, fraction: None) -> OpenVinoEngine:
+def load(
+    options: OpenVinoOptions, progress: Progress = lambda stage, fraction: None, ranges: Ranges | None = None
+) -> OpenVinoEngine:
     """Load the model and run its usual shapes once.  `progress` gets a stage and a fraction that never falls.
 
     Raises ConfigError if the model, the library or the machine cannot work, EngineError for all else.
@@ -45,6 +49,7 @@ def load(options: OpenVinoOptions, progress: Progress = lambda stage, fraction: 
     engine = OpenVinoEngine(options, gguf.model, arrays, compiled, normaliser, precision, kv_dtype, threads)
     for done in warm_up(engine, options.max_num_tokens, options.max_batch_size):
         progress("warm up", 1 - 0.2 * (1 - done))
+    engine.ranges = ranges  # warming up is part of the load
     return engine
 
 
@@ -110,7 +115,7 @@ class OpenVinoEngine:
         self._sampler = Sampler(model.eos_token_ids, model.vocab_size)
         self._draws: StepDraws | None = None  # of the step that runs
         self._moves_ns = 0  # of the step that runs
-        self._started_ns = 0
+        self.ranges: Ranges | None = None  # where its part of each step is traced to
         self._info = EngineInfo(
             engine="openvino",
             model=options.source.name,
@@ -137,10 +142,11 @@ class OpenVinoEngine:
         self._moves_ns = 0
         if batch.moves:
             begun_ns = time.monotonic_ns()
-            self.kv.move_blocks(batch.moves)
+            do_moves(batch.moves, self.kv.move_blocks, self.ranges)
             self._moves_ns = time.monotonic_ns() - begun_ns
+        if self.ranges is not None:
+            self.ranges.push(batch.forward, batch.tokens)
         self._draws = self._inputs.fill(batch)
-        self._started_ns = time.monotonic_ns()
         try:
             self._request.start_async()
         except RuntimeError as error:
@@ -154,6 +160,9 @@ class OpenVinoEngine:
         try:
             self._request.wait()  # infer() would also copy every output
             forward_end_ns = time.monotonic_ns()
+            if self.ranges is not None:
+                self.ranges.pop()
+                self.ranges.push(SAMPLE, len(draws.asked))
             greedy = self._request.get_output_tensor(TOKEN).data
             if draws.scales:
                 view = StepLogits(
@@ -170,7 +179,10 @@ class OpenVinoEngine:
                 token_ids, logprobs = [tokens[row] for row, _, _ in draws.asked], None
         except RuntimeError as error:
             raise EngineError(f"the step failed: {error}") from error
-        forward_ns, sample_ns = forward_end_ns - self._started_ns, time.monotonic_ns() - forward_end_ns
+        sample_ns = time.monotonic_ns() - forward_end_ns
+        if self.ranges is not None:
+            self.ranges.pop()
+        forward_ns = round(self._request.latency * 1e6)  # as OpenVINO's own threads took it, however late we came
         return StepResult(token_ids, logprobs, forward_ns, sample_ns, self._moves_ns)
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ from inflightd.daemon.engines.openvino.options import OpenVinoOptions
 from inflightd.daemon.errors import ConfigError
 from inflightd.daemon.models.gguf_file import GgufFile, read_gguf
 from inflightd.daemon.models.source import ModelSource
+from inflightd.profiling.ranges import Ranges
 
 T = TypeVar("T", bound=str)
 
@@ -26,7 +27,7 @@ _DEFAULT_SWAP_BYTES = 256 * 1024 * 1024  # at most the pool and a quarter of wha
 _DEFAULT_SEQUENCE_TOKENS = 2048  # such a pool is no larger than a full batch of these needs
 
 
-def launch(start: Start, progress: Progress) -> OpenVinoEngine:
+def launch(start: Start, progress: Progress, ranges: Ranges | None = None) -> OpenVinoEngine:
     """Raises ConfigError, before anything slow, if model, library, memory or a setting cannot work."""
     check_openvino()
     path = Path(start.model)
@@ -77,7 +78,7 @@ def launch(start: Start, progress: Progress) -> OpenVinoEngine:
         kv_dtype=dtype,
         threads=start.threads,
     )
-    return load(options, progress)
+    return load(options, progress, ranges)
 
 
 def _weight_bytes(gguf: GgufFile) -> int:

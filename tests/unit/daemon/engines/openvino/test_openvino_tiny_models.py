@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from inflightd.daemon.core.sampling.state import SamplingState
-from inflightd.daemon.engines.api import Draw, StepBatch
+from inflightd.daemon.engines.api import Draw, MoveKind, StepBatch
 from inflightd.daemon.engines.openvino import candidates
 from inflightd.daemon.engines.openvino.engine import OpenVinoEngine, load
 from inflightd.daemon.engines.openvino.kv_layout import KV_DTYPES, KvDtype, block_bytes
@@ -19,6 +20,7 @@ from inflightd.daemon.models.gguf_file import read_gguf
 from inflightd.daemon.models.source import ModelSource
 from tests.reference.llama import ReferenceLlama
 from tests.support.engine_steps import chunk_row, greedy_params, greedy_tokens, run_step
+from tests.support.recording_ranges import RecordingRanges
 from tests.support.tiny_gguf import TinyModel, write_tiny_gguf
 
 DEFAULTS = vars(TinyModel())
@@ -141,6 +143,36 @@ def test_a_step_that_samples_nothing_gives_nothing(tmp_path: Path, open_engine: 
     result = run_step(engine, [chunk_row(PROMPT, 0, [2])])
     assert (result.token_ids, result.logprobs) == ([], None)
     assert result.forward_ns > 0
+
+
+def test_who_comes_late_does_not_make_the_forward_pass_longer(tmp_path: Path, open_engine: Open) -> None:
+    """A slow frame or front must not hide in the engine's time."""
+    engine = open_engine(write_tiny_gguf(tmp_path / "tiny.gguf"))
+    engine.start(StepBatch(1, [chunk_row(PROMPT, 0, [2], greedy_params())]))
+    time.sleep(0.5)
+    assert 0 < engine.finish().forward_ns < 250_000_000
+
+
+def test_a_step_is_traced_from_its_moves_to_its_draws(tmp_path: Path, open_engine: Open) -> None:
+    engine = open_engine(write_tiny_gguf(tmp_path / "tiny.gguf"), num_host_blocks=4)
+    engine.ranges = ranges = RecordingRanges()
+    row = chunk_row(PROMPT, 0, [2], greedy_params())
+    moves = [
+        (MoveKind.OUT, 0, 1),
+        (MoveKind.OUT, 1, 2),
+        (MoveKind.COPY, 0, 3),
+        (MoveKind.IN, 1, 3),
+        (MoveKind.OUT, 3, 0),
+    ]
+    engine.start(StepBatch(1, [row], moves=moves, tokens=len(PROMPT), forward="prefill"))
+    assert ranges.stack == [("prefill", 8)]
+    engine.finish()
+    assert ranges.paths == [
+        (("swap_out",), 2), (("swap_in",), 1), (("swap_out",), 1), (("prefill",), 8), (("sample",), 1)
+    ]  # fmt: skip
+    assert not ranges.stack
+    moved = [engine.kv.read_block(block) for block in (0, 3)]
+    assert moved[0] == moved[1]
 
 
 def test_finish_without_start_and_start_twice_are_errors(tmp_path: Path, open_engine: Open) -> None:
