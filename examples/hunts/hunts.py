@@ -11,15 +11,15 @@ from typing import Final
 from examples.concepts.pages import table
 from examples.hunts.session import Ask, Session, session
 from inflightd.profiling.load import load_trace
-from inflightd.profiling.recording_file import read_recording
 from inflightd.profiling.report.build import build_report
 from inflightd.profiling.report.findings import Report
+from inflightd.profiling.trace import Life
 
 STEP_MS: Final = 15
 MODEL: Final = "smollm2-135m-instruct"
 BUBBLE_LOAD: Final = (Ask(32, 100),) * 16
-PREEMPTION_LOAD: Final = (Ask(150, 130),) * 16  # 80 blocks at first, 144 at last
-BLOCKS: Final = 90
+PREEMPTION_LOAD: Final = (Ask(100, 90),) * 16  # 64 blocks at first, 96 at last
+BLOCKS: Final = 66
 FIRST_STEPS: Final = 4  # of a load, in which its prompts are computed
 
 
@@ -68,10 +68,10 @@ def preemption(folder: Path, model: str = MODEL) -> Hunted:
         seconds.append(_loaded(here, names[2]))
     reports = _reports(folder, *names)
     rows: list[Sequence[str]] = [
-        ("", "16 answers after", "computed again", "longest stop of a stream", "longest wait to start")
+        ("", "16 answers after", "computed again", "longest preempted", "longest waited to start")
     ]
     rows += [
-        _row(label, took_s, folder / f"{name}.jsonl.gz", reports[name])
+        _row(label, took_s, folder / f"{name}.jsonl.gz")
         for label, took_s, name in zip(
             (f"`throughput-max`, {BLOCKS} blocks", "`conservative-admission`", f"`throughput-max`, {found[1]} blocks"),
             seconds,
@@ -115,9 +115,10 @@ def _reports(folder: Path, *names: str) -> dict[str, Report]:
     return {name: build_report(load_trace(folder / f"{name}.jsonl.gz")) for name in names}
 
 
-def _row(label: str, took_s: float, recording: Path, report: Report) -> tuple[str, ...]:
-    requests = read_recording(recording).requests
-    stop_s = max(request.longest_gap_ns for request in requests) / 1e9
-    start_s = max((request.scheduled_ns or request.end_ns) - request.arrival_ns for request in requests) / 1e9
-    again = f"{report.preemptions.recomputed_tokens:,} tokens"
-    return label, f"{took_s:.1f} s", again, f"{stop_s:.2f} s", f"{start_s:.2f} s"
+def _row(label: str, took_s: float, recording: Path) -> tuple[str, ...]:
+    trace = load_trace(recording)
+    again = sum(step.recomputed_tokens for step in trace.steps)
+    out_ns = [(span.end_ns or trace.end_ns) - span.start_ns for span in trace.lives if span.life is Life.PREEMPTED]
+    waits_ns = [(request.scheduled_ns or request.end_ns) - request.arrival_ns for request in trace.requests]
+    figures = (f"{max(of_ns, default=0) / 1e9:.1f} s" for of_ns in (out_ns, waits_ns))
+    return label, f"{took_s:.1f} s", f"{again:,} tokens", *figures

@@ -59,7 +59,7 @@ def test_the_hunt_for_preemptions(tmp_path: Path, model_path: Path) -> None:
     hunted = preemption(tmp_path, str(model_path))
     before, policy, blocks = hunted.reports.values()
     assert before.lost[0].cause is Cause.RECOMPUTE
-    assert before.preemptions.recompute > 3
+    assert before.preemptions.recompute >= 3
     assert policy.preemptions.recompute == blocks.preemptions.recompute == 0
     assert failed(hunted) == {"inflightd doctor preemption-before.jsonl.gz": 1}
     assert set(hunted.blocks) == blocks_of_page("preemption")

@@ -50,6 +50,12 @@ class _Source:
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--live", is_flag=True, help="Examine the running daemon.  [default, if no FILE is named]")
 @click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="S",
+    help="Of the running daemon: only the last S seconds.",
+)
+@click.option(
     "--trace-dir",
     type=click.Path(path_type=Path),
     envvar=TRACE_DIR_VARIABLE,
@@ -59,16 +65,26 @@ class _Source:
 )
 @admin_option
 @json_option
-def doctor(file: Path | None, live: bool, trace_dir: Path | None, admin: Target | None, as_json: bool) -> None:
+def doctor(
+    file: Path | None,
+    live: bool,
+    seconds: float | None,
+    trace_dir: Path | None,
+    admin: Target | None,
+    as_json: bool,
+) -> None:
     """Name what costs time, why, and the command that fixes it.
 
     FILE is a recording, a report of Nsight Systems or its SQLite export.  Judged is what came after the last policy
     swap.  A daemon that does not answer is judged by the newest recording that it wrote when it got into trouble.  The
     exit status is 1 if there are findings and 0 if there are only notes or nothing.
     """
-    if file is not None and (live or _is_on_line("admin")):
-        raise click.UsageError("FILE and --live exclude each other; --admin belongs to --live")
-    source = _of_file(file) if file is not None else _of_daemon(admin_or_default(admin), trace_dir, as_json=as_json)
+    if file is not None and (live or seconds is not None or _is_on_line("admin")):
+        raise click.UsageError("FILE and --live exclude each other; --seconds and --admin belong to --live")
+    if file is not None:
+        source = _of_file(file)
+    else:
+        source = _of_daemon(admin_or_default(admin), seconds, trace_dir, as_json=as_json)
     from inflightd.profiling.doctor.examine import examine
     from inflightd.profiling.doctor.facts import Facts
     from inflightd.profiling.doctor.findings import Severity
@@ -98,11 +114,11 @@ def _of_file(path: Path) -> _Source:
         unusable(str(error))
 
 
-def _of_daemon(where: Target, trace_dir: Path | None, *, as_json: bool) -> _Source:
+def _of_daemon(where: Target, seconds: float | None, trace_dir: Path | None, *, as_json: bool) -> _Source:
     """Its flight recorder, or if nobody is there the newest recording it left."""
     try:
         with tempfile.NamedTemporaryFile(prefix="inflightd-", suffix=".jsonl") as taken:
-            status = asyncio.run(_take(where, taken))
+            status = asyncio.run(_take(where, seconds, taken))
             found = _of_file(Path(taken.name))
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
@@ -114,12 +130,12 @@ def _of_daemon(where: Target, trace_dir: Path | None, *, as_json: bool) -> _Sour
     return replace(found, about=f"{where}: inflightd {status.version}, pid {status.pid}, {status.state}, {policy}")
 
 
-async def _take(where: Target, file: IO[bytes]) -> Status:
+async def _take(where: Target, seconds: float | None, file: IO[bytes]) -> Status:
     from inflightd.clients.admin import AsyncAdmin
 
     async with AsyncAdmin(where) as client:
         status = await client.status(timeout_s=ANSWER_S)
-        async for piece in client.take_trace(timeout_s=_TAKE_S):
+        async for piece in client.take_trace(seconds=seconds, timeout_s=_TAKE_S):
             file.write(piece)
     file.flush()
     return status

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from inflightd.clients.cli.doctor import default_trace_dir, doctor
 from inflightd.daemon.config import addresses
-from inflightd.profiling.recording_file import save_recording
+from inflightd.profiling.recording_file import save_recording, write_recording
 from inflightd.profiling.records import Recording
 from tests.support.traces import Engine, asks, healthy, policy_swap, static_batch
 
@@ -75,6 +75,13 @@ def test_a_daemon_named_by_the_environment_does_not_keep_a_file_from_being_exami
 def test_a_file_and_a_daemon_exclude_each_other(saved: Path) -> None:
     assert run(saved / "healthy.jsonl.gz", "--live").exit_code == 2
     assert run(saved / "healthy.jsonl.gz", "--admin", NOBODY).exit_code == 2
+    assert run(saved / "healthy.jsonl.gz", "--seconds", "3").exit_code == 2
+
+
+def test_the_last_seconds_of_a_daemon_are_asked_for(daemon) -> None:
+    daemon.recording = list(write_recording(healthy()))
+    assert run("--seconds", "1.5", "--admin", daemon.admin).exit_code == 0
+    assert (daemon.requests[-1].seconds, daemon.requests[-1].HasField("steps")) == (1.5, False)
 
 
 def test_without_a_daemon_the_newest_recording_that_it_left_is_examined(tmp_path: Path) -> None:

@@ -6,12 +6,15 @@ from typing import Final
 
 from inflightd.profiling.doctor.facts import Facts
 from inflightd.profiling.doctor.findings import Finding, How, Remedy, Severity
+from inflightd.profiling.doctor.step_cost import StepCost
+from inflightd.profiling.records import Header
 from inflightd.profiling.wording import duration, share, size
 
 FULL: Final = 0.9  # of max_batch_size decode,
 MOSTLY: Final = 0.3  # in so many of the decode-only steps
 FEWEST_STEPS: Final = 50  # of these; a short burst is no state
 SLOWER: Final = 1.3  # times a step with one stream: less is not noticed
+_WIDE: Final = frozenset(("f32", "bf16", "f16"))  # types of the cache that there is a smaller one of
 AIM: Final = 1.2  # the same of the batch size that is advised to whom each stream's speed counts more
 
 
@@ -45,22 +48,25 @@ def examine(facts: Facts) -> Finding | None:
         evidence=tuple(evidence),
         cause="Each step reads all weights once and the keys and values of every sequence in it; a fuller batch makes "
         "more tokens a second in all, and each stream slower.",
-        remedies=(
-            Remedy(
-                How.SET,
-                f"max_batch_size = {fewer}",
-                f"A token every {duration(cost.step_ns(0, fewer))} for each stream instead of {duration(full_ns)}; "
-                f"{cost.rows_per_s(fewer):.0f} instead of {cost.rows_per_s(rows):.0f} tokens/s in all.",
-            ),
-            Remedy(
-                How.SET,
-                'kv_dtype = "u8"',
-                f"Fewer bytes of keys and values to read than with {header.kv_dtype or 'the present type'}.",
-            ),
-            Remedy(
-                How.DO,
-                "serve a model with fewer or smaller weights, or on memory of more bandwidth",
-                "Every step has less to read, or reads it faster.",
-            ),
-        ),
+        remedies=_remedies(header, cost, fewer),
     )
+
+
+def _remedies(header: Header, cost: StepCost, fewer: int) -> tuple[Remedy, ...]:
+    rows = header.max_batch_size
+    smaller = Remedy(
+        How.SET,
+        f"max_batch_size = {fewer}",
+        f"A token every {duration(cost.step_ns(0, fewer))} for each stream instead of "
+        f"{duration(cost.step_ns(0, rows))}; {cost.rows_per_s(fewer):.0f} instead of {cost.rows_per_s(rows):.0f} "
+        "tokens/s in all.",
+    )
+    packed = Remedy(
+        How.SET, 'kv_dtype = "u8"', f"Fewer bytes of keys and values to read in each step than with {header.kv_dtype}."
+    )
+    larger = Remedy(
+        How.DO,
+        "serve a model with fewer or smaller weights, or on memory of more bandwidth",
+        "Every step has less to read, or reads it faster.",
+    )
+    return (smaller, packed, larger) if header.kv_dtype in _WIDE else (smaller, larger)
