@@ -18,8 +18,8 @@ from inflightd.profiling.trace import Life
 STEP_MS: Final = 15
 MODEL: Final = "smollm2-135m-instruct"
 BUBBLE_LOAD: Final = (Ask(32, 100),) * 16
-PREEMPTION_LOAD: Final = (Ask(100, 90),) * 16  # 64 blocks at first, 96 at last
-BLOCKS: Final = 66
+PREEMPTION_LOAD: Final = (Ask(150, 130),) * 16  # 80 blocks at first, 144 at last
+BLOCKS: Final = 90
 FIRST_STEPS: Final = 4  # of a load, in which its prompts are computed
 
 

@@ -213,6 +213,15 @@ def test_it_fits_a_narrow_window(opened: Browser, file: Path) -> None:
     assert opened.evaluate("document.documentElement.scrollWidth") <= 480
 
 
+def test_a_name_without_end_is_folded(browser: Browser, trace: Trace, tmp_path: Path) -> None:
+    report = build_report(trace)
+    lost = dataclasses.replace(report.lost[0], detail="headline" * 500)
+    path = tmp_path / "long.html"
+    path.write_text(page(dataclasses.replace(report, lost=[lost], notes=["note" * 1000]), trace), encoding="utf-8")
+    browser.open(path, width=480)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 480
+
+
 def moved(timed: Timed, by_ns: int) -> Timed:
     return dataclasses.replace(timed, start_ns=timed.start_ns + by_ns, end_ns=timed.end_ns + by_ns)
 

@@ -19,6 +19,9 @@ def load_trace(path: Path) -> Trace:
     The file is told by its content, and only read.  Raises TraceFileError.
     """
     try:
+        # Of a pipe the beginning could not be read twice, and of one that nobody writes to not even once.
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise TraceFileError(path, "not a regular file: what is read from there has to be in one first")
         with path.open("rb") as file:
             beginning = file.read(len(_SQLITE_MAGIC))
     except OSError as error:

@@ -73,7 +73,6 @@ class Window:
     events: Sequence[TraceEvent]
     _steps: Sequence[bytes]
     _requests: Sequence[bytes]
-    _since_ns: int
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -86,10 +85,7 @@ class Window:
 
     def requests(self) -> Iterator[RequestRecord]:
         """Those that ended in the window, in the order of their ends."""
-        for encoded in self._requests:
-            request = _request(encoded)
-            if request.end_ns >= self._since_ns:
-                yield request
+        return map(_request, self._requests)
 
     def recording(self, header: Header) -> Recording:
         return Recording(header, list(self.steps()), list(self.requests()), list(self.events))
@@ -147,8 +143,9 @@ class FlightRecorder:
     def last_steps(self, steps: int) -> Window:
         """The last so many; fewer if there have never been more."""
         first = max(0, self.total_steps - steps)
-        before = first - 1 - (self.total_steps - len(self._steps))
-        return self._window(first, _figures(self._steps[before]).received_ns if before >= 0 else 0)
+        held = max(0, first - (self.total_steps - len(self._steps)))
+        # Whoever ended with the step before was told so after that had come, and belongs to it.
+        return self._window(first, _figures(self._steps[held]).received_ns if first else 0)
 
     def since_ns(self, at_ns: int) -> Window:
         """What came at `at_ns` or later."""
@@ -166,6 +163,8 @@ class FlightRecorder:
         first += dropped
         skipped = first - (self.total_steps - len(self._steps))
         steps = list(islice(self._steps, skipped, None))
+        requests = list(self._requests)
+        ended = bisect_left(requests, since_ns, key=lambda encoded: _request(encoded).end_ns)
         events = [event for event in self._events if event.at_ns >= since_ns]
         swaps = sum(event.kind == POLICY_SWAP for event in events)
         return Window(
@@ -174,8 +173,7 @@ class FlightRecorder:
             dropped_steps=dropped,
             events=events,
             _steps=steps,
-            _requests=list(self._requests),
-            _since_ns=since_ns,
+            _requests=requests[ended:],
         )
 
     def _counters(self, number: int) -> dict[str, int]:

@@ -13,6 +13,7 @@ Fields and kinds of lines that a reader does not know are passed over: only what
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ from inflightd.profiling.records import FORMAT, Header, RecordedStep, Recording,
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _NOT_ONE: Final = "not a recording of inflightd"
+_LONG_NUMBER: Final = re.compile(rb"\d{19}")  # only such a one can be beyond 64 bits
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # the last: nested without end
 
 
 def _named_step() -> Any:
@@ -139,18 +142,36 @@ def _read(path: Path, file: IO[bytes]) -> Recording:
 def _header(path: Path, line: bytes) -> Header:
     try:
         found: dict[str, Any] = msgspec.json.decode(line, type=_Probe).header
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise TraceFileError(path, f"{_NOT_ONE}: it does not begin with a header line") from error
     number = found.get("format")
-    if not isinstance(number, int):
+    if not isinstance(number, int) or number < 1:
         raise TraceFileError(path, f"{_NOT_ONE}: its header names no format")
     if number > FORMAT:
         hint = f"format {number} is newer than this version reads ({FORMAT}): upgrade inflightd"
         raise TraceFileError(path, hint)
     try:
-        return msgspec.json.decode(line, type=_HeaderLine).header
-    except msgspec.DecodeError as error:
+        decoded: _HeaderLine = msgspec.json.decode(line, type=_HeaderLine)
+        _check_numbers(decoded, line)
+    except _UNREADABLE as error:
         raise TraceFileError(path, f"its header is malformed: {error}") from error
+    return decoded.header
+
+
+def _check_numbers(decoded: Any, text: bytes) -> None:
+    """Of what was read from `text`: reports reckon with them.  Raises `msgspec.ValidationError`."""
+    if _LONG_NUMBER.search(text) and any(not -(2**63) <= number < 2**63 for number in _integers(decoded)):
+        raise msgspec.ValidationError("a number in it is beyond 64 bits")
+
+
+def _integers(value: Any) -> Iterator[int]:
+    if isinstance(value, int):
+        yield value
+        return
+    plain = msgspec.to_builtins(value) if isinstance(value, msgspec.Struct) else value
+    if isinstance(plain, dict | list | tuple):
+        for each in plain.values() if isinstance(plain, dict) else plain:
+            yield from _integers(each)
 
 
 def _read_lines(path: Path, file: IO[bytes], recording: Recording) -> int:
@@ -166,7 +187,8 @@ def _read_lines(path: Path, file: IO[bytes], recording: Recording) -> int:
             return number
         try:
             line = _line(text)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            _check_numbers(line, text)
+        except _UNREADABLE as error:
             if not text.endswith(b"\n") and len(text) < MAX_LINE_BYTES:
                 return number
             raise TraceFileError(path, f"line {number} is malformed: {error}") from error

@@ -23,6 +23,11 @@ def share(fraction: float) -> str:
     return f"{fraction:.1%}" if 0 < abs(fraction) < 0.0995 else f"{fraction:.0%}"
 
 
+def printable(text: str) -> str:
+    """What a terminal would obey rather than show is shown by number; lines stay lines."""
+    return "".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text)
+
+
 def size(size_bytes: float) -> str:
     """1610612736 -> "1.50 GiB"."""
     unit = "B"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,6 +65,7 @@ def test_a_report_is_exported_by_nsys_first(tmp_path: Path, monkeypatch: pytest.
     [
         (lambda path: None, "No such file"),
         (lambda path: path.mkdir(), "Is a directory"),
+        (os.mkfifo, "not a regular file"),
         (lambda path: path.write_bytes(b""), "empty"),
         (lambda path: path.write_bytes(b"\x00\x01 no trace"), "not a recording"),
         (lambda path: path.write_bytes(b"SQLite format 3\x00 and no more"), r"\w"),

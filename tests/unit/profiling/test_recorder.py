@@ -153,16 +153,16 @@ def test_requests_and_events_are_those_of_the_window() -> None:
     engine = Engine(10)
     recorder = engine.recorder
     engine.steps(3)
-    recorder.request(request_record(1, 2_000))
-    recorder.event(TraceEvent(at_ns=2_000, kind="policy_swap"))
+    recorder.request(request_record(1, 3_960))  # of the last of these, which came at 3,950
+    recorder.event(TraceEvent(at_ns=3_960, kind="policy_swap"))
     mark = recorder.mark(3_990)
     engine.steps(2)
-    recorder.request(request_record(2, 4_000))
-    recorder.event(TraceEvent(at_ns=4_000, kind="policy_swap"))
-    recorder.event(TraceEvent(at_ns=4_001, kind="thrashing"))
+    recorder.request(request_record(2, 5_960))
+    recorder.event(TraceEvent(at_ns=5_960, kind="policy_swap"))
+    recorder.event(TraceEvent(at_ns=5_961, kind="thrashing"))
     part, whole = recorder.since(mark), recorder.everything()
     assert [request.number for request in part.requests()] == [2]
-    assert [event.at_ns for event in part.events] == [4_000, 4_001]
+    assert [event.at_ns for event in part.events] == [5_960, 5_961]
     assert [request.number for request in whole.requests()] == [1, 2]
     assert (part.counters_before["policy_swaps"], part.counters_after["policy_swaps"]) == (1, 2)
     assert (whole.counters_before["policy_swaps"], whole.counters_after["policy_swaps"]) == (0, 2)

@@ -222,3 +222,28 @@ def test_no_field_can_hold_a_prompt_or_the_environment() -> None:
         RequestRecord.reason TraceEvent.kind TraceEvent.detail ClassRecord.name
     """
     assert texts == set(expected.split())
+
+
+def test_what_is_nested_without_end_is_not_read(tmp_path: Path) -> None:
+    path, deep = tmp_path / "deep.jsonl", b"[" * 100_000 + b"]" * 100_000
+    for line in (b'{"header": {"format": 1, "future": %s}}', b'{"header": {"format": 1}, "future": %s}'):
+        path.write_bytes(line % deep)
+        with pytest.raises(TraceFileError):
+            read_recording(path)
+    path.write_bytes(next(write_recording(Recording(HEADER))) + b'{"future": %s}\n' % deep)
+    with pytest.raises(TraceFileError, match="line 2 is malformed"):
+        read_recording(path)
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**400])
+def test_a_number_that_nothing_can_reckon_with_is_not_read(tmp_path: Path, number: int) -> None:
+    path = tmp_path / "far.jsonl"
+    for recording in (
+        Recording(msgspec.structs.replace(HEADER, dropped_steps=5_555_555)),
+        Recording(HEADER, events=[TraceEvent(at_ns=5_555_555, kind="stall")]),
+        Recording(HEADER, events=[TraceEvent(at_ns=1, kind="stall", detail={"quiet_ns": 5_555_555})]),
+        Recording(HEADER, steps=[one_step(5_555_555)]),
+    ):
+        path.write_bytes(b"".join(write_recording(recording)).replace(b"5555555", str(number).encode()))
+        with pytest.raises(TraceFileError, match="malformed: a number in it is beyond 64 bits"):
+            read_recording(path)

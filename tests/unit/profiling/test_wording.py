@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inflightd.profiling.wording import counted, duration, share, size
+from inflightd.profiling.wording import counted, duration, printable, share, size
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,7 @@ def test_a_share_that_is_something_never_reads_as_nothing(fraction: float, said:
 @pytest.mark.parametrize(("size_bytes", "said"), [(7, "7 B"), (2_048, "2.00 KiB"), (1_610_612_736, "1.50 GiB")])
 def test_a_size_has_the_unit_that_suits(size_bytes: int, said: str) -> None:
     assert size(size_bytes) == said
+
+
+def test_what_would_steer_a_terminal_is_shown_by_number() -> None:
+    assert printable("\x1b[2J\x07 \u202eé 中\n\x9b") == "\\x1b[2J\\x07 \\u202eé 中\n\\x9b"

@@ -6,11 +6,14 @@ one of another distribution shows where it comes from until it is asked for its 
 
 from __future__ import annotations
 
+import errno
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 import click
 
 _GROUP = "inflightd.commands"
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 # In the order of a first day with the daemon.  A test compares each with the command's own help.
 SUMMARIES = {
@@ -27,6 +30,10 @@ SUMMARIES = {
     "config": "Look at the daemon's configuration.",
     "version": "Show the version.",
 }
+
+
+class DiskFull(click.ClickException):
+    exit_code = 74  # EX_IOERR of sysexits.h
 
 
 class EntryPointGroup(click.Group):
@@ -49,6 +56,15 @@ class EntryPointGroup(click.Group):
         if not isinstance(command, click.Command):
             raise click.ClickException(f"command {cmd_name!r} ({entry_point.value}) is not a click command")
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Whatever a command prints may go to a file, and its disk be full."""
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            if error.errno not in _DISK_FULL:
+                raise
+            raise DiskFull(f"{error.filename or 'the output'}: {error.strerror}") from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         found = _commands()

@@ -30,12 +30,24 @@ START_S = 60.0  # nsys takes its time,
 STOP_S = 240.0  # most of all to put a report together
 TRANSFER_S = 120.0
 
+
+def _plain_file(_: click.Context, __: click.Parameter, out: Path | None) -> Path | None:
+    """The option's callback: it is written beside and then put in its place, which a device would not survive."""
+    if out is not None and (not out.name or (out.exists() and not out.is_file())):
+        raise click.BadParameter(f"'{out}' is no regular file")
+    return out.resolve() if out is not None and out.is_symlink() else out
+
+
 _steps = click.option(
     "--steps", type=int, callback=unsigned(64), metavar="N", help="The next (snapshot: the last) N steps."
 )
 _seconds = click.option("--seconds", type=float, metavar="S", help="The next (snapshot: the last) S seconds.")
 _out = click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Where to write it here."
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=_plain_file,
+    metavar="FILE",
+    help="Where to write it here.",
 )
 
 

@@ -64,7 +64,7 @@ def bar_parts(amounts: Sequence[float], whole: float, width: int) -> list[int]:
     """How many of `width` cells each amount gets.  What there is of an amount shows, however little it is."""
     if whole <= 0:
         return [0] * len(amounts)
-    cells = [max(1, round(width * amount / whole)) if amount > 0 else 0 for amount in amounts]
+    cells = [min(width, max(1, round(width * amount / whole))) if amount > 0 else 0 for amount in amounts]
     while sum(cells) > width:
         cells[cells.index(max(cells))] -= 1
     return cells

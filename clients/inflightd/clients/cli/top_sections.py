@@ -62,7 +62,7 @@ def _daemon(screen: Screen, picture: Picture, glyphs: Glyphs) -> list[Text]:
 def head_line(screen: Screen, picture: Picture, glyphs: Glyphs) -> Text:
     sample, engine = picture.sample, picture.sample.engine
     parts: list[str | tuple[str, str]] = [
-        (sample.state, _STATE_STYLES.get(sample.state, "bold yellow")),
+        (plain(sample.state, glyphs), _STATE_STYLES.get(sample.state, "bold yellow")),
         f", up {age_text(sample.uptime_ns)}",
     ]
     if screen.silent_s:
@@ -70,7 +70,9 @@ def head_line(screen: Screen, picture: Picture, glyphs: Glyphs) -> Text:
     if screen.paused:
         parts.append(("  PAUSED", "bold yellow"))
     restarts = f", {engine.restarts} restart{'s' if engine.restarts > 1 else ''}" if engine.restarts else ""
-    parts.append(f"   {engine.name} engine, pid {engine.pid}{restarts}, model {plain(engine.model, glyphs)}")
+    parts.append(
+        f"   {plain(engine.name, glyphs)} engine, pid {engine.pid}{restarts}, model {plain(engine.model, glyphs)}"
+    )
     return named_line("inflightd", *parts)
 
 

@@ -87,6 +87,7 @@ def report(
     """
     json_file = Path(as_json) if as_json is not None and as_json != _STDOUT else None
     outputs = [json_file, html, png, perfetto]
+    _keep_apart(outputs)
     for output in outputs:
         if output is not None and not live:
             _keep(file, output)
@@ -94,12 +95,7 @@ def report(
 
     found = the_trace(file, live, seconds, admin, as_json=as_json == _STDOUT)
     made = build_report(found)
-    try:
-        _write(made, found, outputs)
-    except OSError as error:
-        unusable(f"{error.filename or 'an output'}: {error.strerror or error}")
-    except ModuleNotFoundError as error:
-        unusable(str(error))  # names the package and how to get it
+    _write(made, found, outputs)
     if as_json == _STDOUT:
         from inflightd.profiling.render.report_json import report_as_json
 
@@ -119,28 +115,49 @@ def _keep(file: Path | None, output: Path) -> None:
         raise click.UsageError(f"{output} would be written over: name the trace and the output")
 
 
+def _keep_apart(outputs: Sequence[Path | None]) -> None:
+    named = [output for output in outputs if output is not None]
+    for number, output in enumerate(named):
+        if output.resolve() in [other.resolve() for other in named[:number]] and not output.is_char_device():
+            raise click.UsageError(f"{output} is named for two outputs")
+
+
 def _write(made: Report, found: Trace, outputs: Sequence[Path | None]) -> None:
-    json_file, html, png, perfetto = outputs
-    if json_file is not None:
-        from inflightd.profiling.render.report_json import report_as_json
+    for write, output in zip((_write_json, _write_html, _write_png, _write_perfetto), outputs, strict=True):
+        if output is None:
+            continue
+        try:
+            write(made, found, output)
+        except OSError as error:
+            unusable(f"{output}: {error.strerror or error}")
+        except ModuleNotFoundError as error:
+            unusable(str(error))  # names the package and how to get it
+        click.echo(f"wrote {output}", err=True)
 
-        json_file.write_text(json.dumps(report_as_json(made), indent=1) + "\n", encoding="utf-8")
-    if html is not None:
-        from inflightd.profiling.render.page import page
 
-        html.write_text(page(made, found), encoding="utf-8")
-    if png is not None:
-        from inflightd.profiling.render.png import write_png
+def _write_json(made: Report, _: Trace, output: Path) -> None:
+    from inflightd.profiling.render.report_json import report_as_json
 
-        write_png(made, found, png)
-    if perfetto is not None:
-        from inflightd.profiling.render.perfetto import perfetto_json
+    output.write_text(json.dumps(report_as_json(made), indent=1) + "\n", encoding="utf-8")
 
-        with perfetto.open("w", encoding="utf-8") as file:
-            json.dump(perfetto_json(found), file)
-    for output in outputs:
-        if output is not None:
-            click.echo(f"wrote {output}", err=True)
+
+def _write_html(made: Report, found: Trace, output: Path) -> None:
+    from inflightd.profiling.render.page import page
+
+    output.write_text(page(made, found), encoding="utf-8")
+
+
+def _write_png(made: Report, found: Trace, output: Path) -> None:
+    from inflightd.profiling.render.png import write_png
+
+    write_png(made, found, output)
+
+
+def _write_perfetto(_: Report, found: Trace, output: Path) -> None:
+    from inflightd.profiling.render.perfetto import perfetto_json
+
+    with output.open("w", encoding="utf-8") as file:
+        json.dump(perfetto_json(found), file)
 
 
 def _judge(made: Report, thresholds: Sequence[Threshold]) -> None:

@@ -77,19 +77,12 @@ class ProfileWindows:
         path = self._place(name, mode)
         window = self._open = OpenWindow(name, mode, path, self._flight.recorder.mark(self._now_ns()))
         if mode == "nsys":
-            assert self._session is not None, "its mode was chosen"
-            try:
-                await self._session.start(path)
-            except BaseException:
-                self._open = None
-                raise
-            window.mark = self._flight.recorder.mark(self._now_ns())
-        window.begun = True
-        if steps is not None:
-            self.until_step = window.mark.step + steps
-        if seconds is not None:
-            window.timer = asyncio.get_running_loop().call_later(seconds, self._end, window, "seconds")
-        _log.info("profile_window_opened", window=name, mode=mode, path=str(path))
+            # Who asked for it may go away meanwhile: a tool that began to collect, and nobody knows, is never ended.
+            beginning = asyncio.get_running_loop().create_task(self._begin(window, steps, seconds))
+            beginning.add_done_callback(_look_at)
+            await asyncio.shield(beginning)
+        else:
+            self._begun(window, steps, seconds)
         return window
 
     async def stop(self) -> EndedWindow:
@@ -98,7 +91,11 @@ class ProfileWindows:
         if window is not None and not window.begun:
             raise ProfileRefused("busy", f"the window {window.name} is being opened")
         if window is not None:
-            ended = await asyncio.shield(self._end(window, "stop"))
+            try:
+                ended = await asyncio.shield(self._end(window, "stop"))
+            except ProfileRefused:
+                self._untold = None
+                raise
             self._untold = None
             return ended
         untold, self._untold = self._untold, None
@@ -128,6 +125,26 @@ class ProfileWindows:
             ending.cancel()
             await asyncio.gather(ending, return_exceptions=True)
             _log.warning("profile_window_lost", window=window.name, detail=f"not written within {CLOSE_LIMIT_S:g} s")
+
+    # --- the beginning
+
+    async def _begin(self, window: OpenWindow, steps: int | None, seconds: float | None) -> None:
+        assert self._session is not None, "its mode was chosen"
+        try:
+            await self._session.start(window.path)
+        except BaseException:
+            self._open = None
+            raise
+        window.mark = self._flight.recorder.mark(self._now_ns())
+        self._begun(window, steps, seconds)
+
+    def _begun(self, window: OpenWindow, steps: int | None, seconds: float | None) -> None:
+        window.begun = True
+        if steps is not None:
+            self.until_step = window.mark.step + steps
+        if seconds is not None:
+            window.timer = asyncio.get_running_loop().call_later(seconds, self._end, window, "seconds")
+        _log.info("profile_window_opened", window=window.name, mode=window.mode, path=str(window.path))
 
     # --- the end
 
@@ -215,7 +232,7 @@ def check_seconds(seconds: float | None) -> None:
         raise InvalidRequest("seconds", seconds, f"expected more than 0, at most {MAX_SECONDS:g}")
 
 
-def _look_at(task: asyncio.Task[EndedWindow]) -> None:
-    """Whoever waits for it hears of its error; if nobody does, the log has it."""
+def _look_at(task: asyncio.Task[EndedWindow] | asyncio.Task[None]) -> None:
+    """Whoever waits for it hears of its error; an end's is in the log as well."""
     if not task.cancelled():
         task.exception()

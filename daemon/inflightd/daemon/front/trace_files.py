@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gzip
 import os
 import re
@@ -54,8 +55,10 @@ class TraceFiles:
         """Make the directory if need be.  Raises OSError if it cannot be written to."""
         for missing in reversed([path for path in (self.directory, *self.directory.parents) if not path.exists()]):
             missing.mkdir(mode=0o700, exist_ok=True)
+        if not self.directory.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(self.directory))
         if not os.access(self.directory, os.W_OK | os.X_OK):
-            raise PermissionError(13, "Permission denied", str(self.directory))
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self.directory))
 
     async def write(self, name: str, lines: Iterable[bytes]) -> Path:
         """A gzipped file, whole or not at all, written between other work of the event loop.  Raises OSError."""
@@ -63,8 +66,10 @@ class TraceFiles:
         path = self.directory / name
         part = path.with_name(f"{name}.part")
         try:
+            # A directory that others can write to must not lead it to another file.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
             with (
-                os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file,
+                os.fdopen(os.open(part, flags, 0o600), "wb") as file,
                 gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=file) as packed,
             ):
                 for piece in pieces(lines):
@@ -86,6 +91,8 @@ class TraceFiles:
         """A file's bytes, in pieces.  Raises `InvalidRequest` or `TraceNotFound`, both at once."""
         path = self.directory / plain_name("file", name)
         try:
+            if path.exists() and not path.is_file():  # to open a pipe would wait for its writer
+                raise TraceNotFound(f"{name}: not a regular file")
             file = path.open("rb")
         except OSError as error:
             raise TraceNotFound(f"{name}: {error.strerror or error}") from error

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from inflightd.profiling.doctor.findings import Finding, How, Remedy, Severity
-from inflightd.profiling.wording import duration, share
+from inflightd.profiling.wording import duration, printable, share
 
 _LABELS: Final = {How.RUN: "run", How.SET: "set", How.DO: "do"}
 _INDENT: Final = 11
@@ -39,14 +39,14 @@ def _remedy(remedy: Remedy, *, first: bool, console: Console) -> None:
     else:
         for place, line in enumerate(remedy.lines):
             # Never wrapped: it is there to be copied.
-            text = Text(f"   {label if place == 0 else '':<{_INDENT - 3}}").append(line, style="bold green")
+            text = Text(f"   {label if place == 0 else '':<{_INDENT - 3}}").append(printable(line), style="bold green")
             console.print(text, soft_wrap=True)
     _labelled("", [remedy.effect], console)
 
 
 def _labelled(label: str, sentences: Iterable[str], console: Console) -> None:
     for place, sentence in enumerate(sentences):
-        wrapped = Text(sentence).wrap(console, max(20, console.width - _INDENT - 1))
+        wrapped = Text(printable(sentence)).wrap(console, max(20, console.width - _INDENT - 1))
         for row, line in enumerate(wrapped):
             shown = label if place == 0 and row == 0 else ""
             line.rstrip()

@@ -48,6 +48,7 @@ class Events:
         assert schema.events is not None
         self._db = db
         self._schema = schema
+        self.malformed = 0  # of those read: their times are no numbers, which SQLite would not mind
 
     def domains(self) -> dict[Domain, str] | None:
         """Their names.  None: the export does not tell domains apart."""
@@ -79,10 +80,11 @@ class Events:
         )
         kinds = tuple(Kind)
         for start_ns, end_ns, kind, name, payload, pid, tid, end_tid in rows:
+            if not isinstance(start_ns, int) or not isinstance(end_ns, int | None):
+                self.malformed += 1
+                continue
             marked = kind == Kind.MARK
-            yield Event(
-                start_ns, start_ns if marked else end_ns, kinds[kind], name, int(payload), pid, tid, end_tid or tid
-            )
+            yield Event(start_ns, start_ns if marked else end_ns, kinds[kind], name, payload, pid, tid, end_tid or tid)
 
     # --- what a row's columns mean, as far as this export has them
 
@@ -99,7 +101,7 @@ class Events:
 
     def _payload(self) -> str:
         parts = [f"e.{column}" for column in _PAYLOADS if column in self._schema.columns]
-        return f"coalesce({', '.join((*parts, '0', '0'))})"
+        return f"cast(coalesce({', '.join((*parts, '0', '0'))}) as integer)"
 
     def _part(self, column: str, shift: int) -> str:
         return f"((e.{column} >> {shift}) & 0xFFFFFF)" if column in self._schema.columns else "0"

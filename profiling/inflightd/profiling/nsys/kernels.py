@@ -19,14 +19,17 @@ def kernels(db: sqlite3.Connection, schema: Schema, pids: Collection[int]) -> li
     """
     tables = [table for table in _TABLES if table in schema.tables]
     tables = [table for table in tables if {"start", "end"} <= columns_of(db, table)]
+    times = "typeof(start) = 'integer' and typeof(\"end\") = 'integer'"
     for of_engine in (True, False):
         parts = []
         for table in tables:
             if of_engine and "globalPid" in columns_of(db, table):
                 listed = ", ".join(map(str, pids))
-                parts.append(f'select start, "end" from {table} where (globalPid >> 24) & 0xFFFFFF in ({listed})')
+                parts.append(
+                    f'select start, "end" from {table} where (globalPid >> 24) & 0xFFFFFF in ({listed}) and {times}'
+                )
             elif not of_engine:
-                parts.append(f'select start, "end" from {table}')
+                parts.append(f'select start, "end" from {table} where {times}')
         if parts and (found := merged(db.execute(" union all ".join(parts) + " order by 1"))):
             return found
     return None

@@ -34,6 +34,7 @@ def read_nsys(path: Path, pid: int | None = None) -> Trace:
         if domains is not None:
             ours = [domain for domain, name in domains.items() if name in (ENGINE_DOMAIN, REQUEST_DOMAIN)]
         processes = by_process(events.read(ours) if ours != [] else (), schema.capture_end_ns)
+        processes.malformed += events.malformed
         chosen = choose(processes, pid, path)
         if not chosen.engines and not chosen.lives:
             return _empty(f"{_NO_DATA}: of {counts.total()} events none is of inflightd")
@@ -83,7 +84,8 @@ def _notes(chosen: Chosen, processes: Processes) -> Iterator[str]:
         listed = ", ".join(f"{count} {name}" for name, count in sorted(still_open.items()))
         yield f"ranges still open at the end of the capture: {listed}"
     if malformed := processes.malformed + sum(life.malformed for life in engines):
-        yield f"malformed ranges left out, that end before they start or in the middle of another: {malformed}"
+        why = "no times, or an end before the start or in the middle of another"
+        yield f"malformed ranges left out ({why}): {malformed}"
 
 
 def _count(counts: Counter[Kind]) -> str:

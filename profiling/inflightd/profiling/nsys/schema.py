@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from inflightd.profiling.errors import TraceFileError
 
@@ -51,10 +51,15 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
     """
     _check(path)
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as db:
+        db.text_factory = _text
         try:
             yield db
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: of an error's own words
             raise TraceFileError(path, f"damaged or not an nsys export ({error}): export it again") from error
+
+
+def _text(stored: bytes) -> str:
+    return stored.decode(errors="replace")
 
 
 def schema_of(db: sqlite3.Connection, path: Path) -> Schema:
@@ -77,8 +82,8 @@ def _capture_end_ns(db: sqlite3.Connection, tables: frozenset[str]) -> int | Non
     table = "ANALYSIS_DETAILS"
     if table not in tables or "duration" not in columns_of(db, table):
         return None
-    (duration_ns,) = db.execute(f"select max(duration) from {table}").fetchone()
-    return None if duration_ns is None else int(duration_ns)
+    (duration_ns,) = db.execute(f"select cast(max(duration) as integer) from {table}").fetchone()
+    return cast("int | None", duration_ns)
 
 
 def _event_ids(db: sqlite3.Connection, tables: frozenset[str]) -> EventIds:

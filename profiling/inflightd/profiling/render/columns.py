@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +23,7 @@ MOST_LIVES: Final = 100_000
 PHASES: Final = tuple(Phase)
 
 _UNKNOWN: Final = -1
+_LARGEST: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class _Columns:
 
     def add(self, name: str, kind: str, values: Iterable[int]) -> None:
         """kind: what an element is on the page, as numpy names it: u1, u4, i4 or u8.  What does not fit is clipped."""
-        array = np.fromiter(values, dtype=np.int64)
+        array = _whole(values)
         self._index.append((name, kind, len(array)))
         self._bytes.append(_encode(array, kind))
 
@@ -186,10 +187,14 @@ def _add_kernels(columns: _Columns, kernels: Sequence[tuple[int, int]], start_ns
     return len(within) - len(drawn)
 
 
-def _deltas(times_ns: Sequence[int], start_ns: int) -> npt.NDArray[np.int64]:
+def _deltas(times_ns: Sequence[int], start_ns: int) -> Iterator[int]:
     """Differences of times in order: small numbers, which compress well."""
-    padded = np.asarray([start_ns, *times_ns], dtype=np.int64)
-    return padded[1:] - padded[:-1]
+    return (after - before for before, after in pairwise((start_ns, *times_ns)))
+
+
+def _whole(values: Iterable[int]) -> npt.NDArray[np.int64]:
+    """The difference of two that an array can hold may be one that it cannot."""
+    return np.fromiter((min(max(value, -_LARGEST), _LARGEST) for value in values), dtype=np.int64)
 
 
 def _or_unknown(value: int | None) -> int:

@@ -9,6 +9,7 @@ from typing import Final
 from inflightd.profiling.report.findings import Percentiles, Report
 from inflightd.profiling.wording import counted, duration, share
 
+LITTLE: Final = 0.02  # of the time with work: whoever reads "top cause" would go after nothing
 MOST_ROWS: Final = 8
 
 
@@ -54,7 +55,8 @@ def headline(report: Report) -> str:
     if not report.lost:
         return "No time was lost that this trace could show."
     top = report.lost[0]
-    return f"Top cause of lost time: {top.cause}, {share(top.share)} ({duration(top.ns)}). {_sentence(top.detail)}"
+    told = f"{top.cause}, {share(top.share)} ({duration(top.ns)}). {_sentence(top.detail)}"
+    return f"Little time was lost; most by {told}" if top.share < LITTLE else f"Top cause of lost time: {told}"
 
 
 def time_split(report: Report) -> Sequence[tuple[str, int, float]]:

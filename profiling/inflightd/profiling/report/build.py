@@ -54,7 +54,7 @@ def build_report(trace: Trace) -> Report:
         interference=prompts,
         preemptions=lost,
         queue=queue,
-        swaps=[(swap.at_ns - began_ns, swap.generation, swap.name) for swap in trace.swaps],
+        swaps=[(max(0, swap.at_ns - began_ns), swap.generation, swap.name) for swap in trace.swaps],
         kernels=kernel_idle(trace),
         step_ns=step_percentiles(trace),
         ttft_ns=ttft_percentiles(trace),

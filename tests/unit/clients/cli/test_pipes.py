@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from inflightd.profiling.recording_file import save_recording
 from inflightd.v1 import inference_pb2 as pb
+from tests.support import traces
 
 GENERATE = "from inflightd.clients.cli.generate import generate; generate()"
 CHAT = "from inflightd.clients.cli.chat import chat; chat()"
@@ -80,3 +83,13 @@ def test_an_error_in_a_conversation_is_in_the_line_of_its_answer(daemon) -> None
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [each["error"]["code"] for each in answers] == ["INVALID_ARGUMENT"] * 2
     assert run(CHAT, "--target", daemon.target, input=b"a\n").stdout == b""
+
+
+@pytest.mark.parametrize(
+    "arguments", [("version",), ("trace", "report", "FILE"), ("trace", "report", "FILE", "--json")]
+)
+def test_a_full_disk_is_one_line_and_a_status_of_its_own(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    save_recording(traces.healthy(), tmp_path / "a.jsonl")
+    given = [str(tmp_path / "a.jsonl") if each == "FILE" else each for each in arguments]
+    done = run("from inflightd.clients.cli.group import main; main()", *given, shell=">/dev/full")
+    assert (done.returncode, done.stderr) == (74, b"Error: the output: No space left on device\n")

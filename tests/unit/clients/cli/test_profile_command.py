@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +129,22 @@ def test_what_is_no_recording_is_told(daemon, tmp_path: Path) -> None:
 def test_wrong_options_are_usage_errors(daemon, arguments: tuple[str, str]) -> None:
     assert run(daemon, "start", *arguments).exit_code == 2
     assert daemon.requests == []
+
+
+@pytest.mark.parametrize("command", [("snapshot",), ("stop",)])
+def test_what_is_no_regular_file_is_neither_written_nor_replaced(daemon, tmp_path: Path, command: tuple[str]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for out in (str(tmp_path / "pipe"), os.devnull, ""):
+        result = run(daemon, *command, "--out", out)
+        assert (result.exit_code, "no regular file" in result.stderr) == (2, True)
+    assert (tmp_path / "pipe").is_fifo()
+    assert Path("/dev/null").is_char_device()
+    assert daemon.requests == []
+
+
+def test_what_a_link_leads_to_is_written_and_the_link_stays(daemon, tmp_path: Path) -> None:
+    daemon.recording = [recording(3)]
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    result = run(daemon, "snapshot", "--out", str(tmp_path / "link"))
+    assert result.exit_code == 0
+    assert ((tmp_path / "link").is_symlink(), (tmp_path / "file").read_bytes()) == (True, recording(3))

@@ -61,6 +61,10 @@ def test_a_bar_shows_every_amount_there_is_and_is_never_too_long(amounts, whole,
     assert bar_parts(amounts, whole, 10) == expected
 
 
+def test_more_than_the_whole_fills_a_bar() -> None:
+    assert bar_parts([2**62, 1], 1, 10) == [5, 5]
+
+
 def test_a_sparkline_shows_the_newest_at_the_right() -> None:
     assert sparkline([9, 0, 4, 8], 3, UNICODE) == " ▄█"
     assert sparkline([0, 0.01, 8], 5, ASCII) == "   _#"

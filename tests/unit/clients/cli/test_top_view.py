@@ -179,7 +179,7 @@ def test_a_long_answer_is_shown_in_several_lines() -> None:
 
 
 def test_names_of_others_cannot_move_the_cursor() -> None:
-    sample = stats_sample(0, engine={"model": "\x1b[2Jevil"}, scheduler={"name": "a\nb"})
+    sample = stats_sample(0, engine={"name": "\x1b[1m", "model": "\x1b[2Jevil"}, scheduler={"name": "a\nb"})
     shown = view(on_screen(first_picture(sample)), 80, 24, UNICODE).plain
     assert "\x1b" not in shown
     assert "a?b" in shown

@@ -165,3 +165,16 @@ def test_help_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_one_file_cannot_be_two_outputs(behind: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    result = report(behind, "--html", tmp_path / "out", "--perfetto", tmp_path / "link" / "out")
+    assert (result.exit_code, "named for two outputs" in result.stderr) == (2, True)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("option", ["--json", "--html", "--perfetto"])
+def test_a_full_disk_is_said_of_the_output_that_met_it(behind: Path, option: str) -> None:
+    result = report(behind, option, "/dev/full")
+    assert (result.exit_code, result.stderr) == (2, "inflightd: /dev/full: No space left on device\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
@@ -288,3 +289,35 @@ async def test_a_missing_command_is_told(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "traces", NsysSession("s-1", str(tmp_path / "nowhere")))
     with pytest.raises(ProfileRefused, match="cannot be run: No such file"):
         await bench.windows.start("nsys", None, None, "")
+
+
+async def test_who_leaves_while_nsys_begins_leaves_a_window_that_can_be_ended(
+    under_nsys: Bench, nsys: FakeNsys, tmp_path: Path
+) -> None:
+    nsys.becomes("sleep 0.3\n" + WRITES_REPORT)
+    asking = asyncio.create_task(under_nsys.windows.start("auto", None, None, "left"))
+    async with asyncio.timeout(5):
+        while not (tmp_path / "calls").exists():  # noqa: ASYNC110  (the program is another process)
+            await asyncio.sleep(0.01)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    with pytest.raises(ProfileRefused, match="is being opened"):
+        await under_nsys.windows.stop()
+    ended = None
+    async with asyncio.timeout(5):
+        while ended is None:
+            with contextlib.suppress(ProfileRefused):  # as long as nsys begins
+                ended = await under_nsys.windows.stop()
+            await asyncio.sleep(0.01)
+    assert ended.name == "left"
+    assert [call[0] for call in nsys.calls()] == ["start", "stop"]
+
+
+async def test_that_an_end_failed_is_told_once(bench: Bench) -> None:
+    opened = await bench.windows.start("auto", None, None, "lost")
+    opened.path.parent.rmdir()
+    opened.path.parent.write_text("in the way")
+    for rule in ("directory", "none"):
+        with pytest.raises(ProfileRefused) as refused:
+            await bench.windows.stop()
+        assert refused.value.rule == rule

@@ -93,3 +93,25 @@ def test_lines_are_joined_to_pieces() -> None:
     assert b"".join(joined) == b"".join(lines)
     assert [PIECE_BYTES <= len(piece) < PIECE_BYTES + 1_000 for piece in joined[:-1]] == [True] * (len(joined) - 1)
     assert list(pieces([])) == []
+
+
+async def test_a_link_that_somebody_laid_is_not_written_through(tmp_path: Path) -> None:
+    other, files = tmp_path / "other", TraceFiles(tmp_path / "traces")
+    other.write_text("not ours")
+    files.prepare()
+    (files.directory / "a.jsonl.gz.part").symlink_to(other)
+    with pytest.raises(OSError, match="symbolic links"):
+        await files.write("a.jsonl.gz", [b"one\n"])
+    assert other.read_text() == "not ours"
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TraceNotFound, match="not a regular file"):
+        TraceFiles(tmp_path).read("pipe")
+
+
+def test_a_directory_that_is_a_file_is_said_to_be_none(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(OSError, match="Not a directory"):
+        TraceFiles(tmp_path / "taken").prepare()

@@ -48,3 +48,12 @@ def test_as_json_the_first_remedy_is_the_command() -> None:
     said = as_json(FINDING)
     assert (said["how"], said["command"], said["expected_effect"]) == ("run", LONG_COMMAND, "It becomes small.")
     assert [each["how"] for each in said["alternatives"]] == ["set", "do"]  # type: ignore[attr-defined]
+
+
+def test_what_a_terminal_would_obey_is_shown_by_number() -> None:
+    out = io.StringIO()
+    remedies = (Remedy(How.RUN, "inflightd \x1b[2J", "gone"),)
+    finding = Finding("x", Severity.FINDING, "odd", ("a class named \x1b]0;title\x07",), "names", remedies, 1)
+    print_findings([finding], 10, Console(file=out, width=80, color_system=None))
+    assert "\x1b" not in out.getvalue()
+    assert "\\x1b[2J" in out.getvalue()

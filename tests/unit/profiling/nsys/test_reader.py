@@ -139,8 +139,49 @@ def test_only_ranges_are_ranges_and_the_kinds_are_counted(tmp_path: Path) -> Non
     assert trace.between == [Span(Phase.IDLE, 1110, 1120)]
     assert trace.lives == [LifeSpan(5, Life.QUEUED, 950, None)]
     assert noted(trace, "still open at the end of the capture: 1 held, 1 queued")
-    assert noted(trace, "malformed ranges left out, that end before they start or in the middle of another: 3")
+    assert noted(
+        trace, "malformed ranges left out (no times, or an end before the start or in the middle of another): 3"
+    )
     assert noted(trace, "8 push/pop ranges, 2 start/end ranges, 2 marks, 6 others")
+
+
+@pytest.mark.parametrize(("column", "value"), [("start", "soon"), ("end", "later"), ("end", 1.5), ("start", b"\x00")])
+def test_a_range_whose_times_are_no_numbers_is_left_out(column: str, value: object, tmp_path: Path) -> None:
+    export = NsysExport()
+    for number in range(1, 4):
+        add_step(export, number, 1000 * number)
+    export.kernels = [(1010, 1020, ENGINE_PID), (3010, 3020, ENGINE_PID)]
+    path = export.write(tmp_path / "a.sqlite")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f'update NVTX_EVENTS set "{column}" = ? where start between 2000 and 2999', (value,))
+        db.execute(f'update CUPTI_ACTIVITY_KIND_KERNEL set "{column}" = ? where start > 3000', (value,))
+        db.commit()
+    trace = read_nsys(path)
+    assert [step.number for step in trace.steps] == [1, 3]
+    assert trace.kernels == [(1010, 1020)]
+    assert any(note.startswith("malformed ranges left out") for note in trace.notes)
+
+
+@pytest.mark.parametrize("value", ["many", float("inf"), b"\xff"])
+def test_a_payload_that_is_no_number_is_still_one_to_reckon_with(value: object, tmp_path: Path) -> None:
+    export = NsysExport()
+    add_step(export, 1, 1000)
+    path = export.write(tmp_path / "a.sqlite")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("update NVTX_EVENTS set int64Value = ?", (value,))
+        db.commit()
+    assert all(isinstance(event.payload, int) for event in read_all(path))
+
+
+def test_a_name_that_is_no_text_of_another_program_does_no_harm(tmp_path: Path) -> None:
+    export = NsysExport()
+    add_step(export, 1, 1000)
+    export.domain("other", ENGINE_PID)
+    path = export.write(tmp_path / "a.sqlite")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("update NVTX_EVENTS set text = cast(x'ff' as text) where text = 'other'")
+        db.commit()
+    assert [step.number for step in read_nsys(path).steps] == [1]
 
 
 def test_what_nsys_ends_with_the_capture_has_not_ended(tmp_path: Path) -> None:

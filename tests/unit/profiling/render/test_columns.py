@@ -117,3 +117,10 @@ def test_what_happened_to_the_engine_is_marked(trace: Trace) -> None:
 def test_a_trace_of_nothing_packs() -> None:
     packed = pack(Trace("nsys", 5, 5, [], []))
     assert set(map(len, unpacked(packed).values())) == {0}
+
+
+def test_times_as_far_apart_as_can_be_are_clipped(trace: Trace) -> None:
+    first = dataclasses.replace(trace.steps[0], start_ns=-(2**63), end_ns=2**63 - 1, padding_tokens=2**63)
+    columns = unpacked(pack(dataclasses.replace(trace, steps=[first, *trace.steps[1:]])))
+    assert columns["step_length"][0] == 2**63 - 1
+    assert columns["step_padding"][0] == 2**32 - 1

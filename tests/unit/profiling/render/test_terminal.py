@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 
 import pytest
@@ -94,3 +95,23 @@ def test_every_scene_prints(scene: str) -> None:
     expected = report.lost[0].detail if report.lost else "No step in this trace computed anything."
     assert " ".join(expected.split()) in " ".join(text.split())
     assert all(len(line) <= 80 for line in text.splitlines())
+
+
+@pytest.mark.parametrize("width", [60, 40, 20])
+def test_in_a_narrow_terminal_every_figure_is_whole(width: int) -> None:
+    text = printed(reports.full_report(), width=width)
+    assert all(len(line) <= width for line in text.splitlines())
+    words = " ".join(text.split())
+    for said in ("front behind", "500 ms", "66.0 ms", "315 to 335", "2,929", "worst step"):
+        assert said in words
+
+
+def test_a_name_cannot_steer_the_terminal() -> None:
+    report = reports.full_report()
+    lost = dataclasses.replace(report.lost[0], detail="\x1b[2J\x1b]0;title\x07 of \x9b1m")
+    hostile = dataclasses.replace(
+        report, lost=[lost], notes=["\x1b[1A"], swaps=[(1, 2, "\x1b[31m")], counters={"\x08": (1, 2)}
+    )
+    text = printed(hostile)
+    assert [each for each in text if not each.isprintable() and each != "\n"] == []
+    assert text.count("\\x1b[2J") == 2

@@ -117,7 +117,7 @@ def _too_large(header: Header, most_blocks: int, memory: str) -> tuple[Remedy, .
     """More blocks were asked for than fit.  A tenth of those that do is left to what a step needs besides."""
     blocks = max(1, int(0.9 * most_blocks))
     slots = blocks * (header.block_size_tokens or _ASSUMED_BLOCK)
-    longest = min(slots, header.max_sequence_tokens or max(2, slots // header.max_batch_size))
+    longest = min(slots, header.max_sequence_tokens or max(2, slots // max(1, header.max_batch_size)))
     together = max(1, slots // longest)
     return (
         Remedy(

@@ -38,12 +38,12 @@ def examine(facts: Facts) -> Finding | None:
     if delayed.ns:
         evidence.append(f"For {duration(delayed.ns)} the engine waited for a batch to be filled.")
     wasted_ns = sum(
-        _computing_ns(facts, index) * step.padding_tokens // (step.padding_tokens + step.decode_sequences)
+        _computing_ns(facts, index) * step.padding_tokens // max(1, step.padding_tokens + step.decode_sequences)
         for index, step in enumerate(facts.steps)
         if step.padding_tokens
     )
     effect = "Whoever waits takes the place of a sequence in the step after it has ended"
-    if padded >= PADDED:
+    if PADDED <= padded < 1:
         effect += f"; with enough waiting up to {1 / (1 - padded):.1f} times the tokens/s of the same steps"
     return Finding(
         id="static-batch",
