@@ -85,9 +85,11 @@ def config() -> None:
 def check(config_path: Path | None, as_json: bool, **parameters: Any) -> None:
     """Check a configuration and print what it comes to.  Exit status 78 if it cannot work."""
     from inflightd.daemon.front.starting import start_message
+    from inflightd.daemon.rpc.access import Access
 
     config = _load(config_path, parameters, as_json)
     try:
+        Access(config)
         start_message(config, config.model, config.model_name, "json")
         if config.model:
             from inflightd.daemon.models.source import resolve_model

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from inflightd.clients.cli.access_options import chosen_access
 from inflightd.clients.cli.sampling_options import sampling_options
 from inflightd.clients.cli.session import fail, json_option, not_utf8, print_json, target_option
 from inflightd.clients.cli.terminal import StreamFigures, write_text
@@ -93,7 +94,7 @@ def _ask(as_json: bool) -> str | None:
 async def _connect(target: Target) -> AsyncClient:
     from inflightd.clients.client import AsyncClient
 
-    return AsyncClient(target)
+    return AsyncClient(target, chosen_access())
 
 
 class _Answer:

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, NoReturn
 
 import click
 
+from inflightd.clients.cli.access_options import chosen_access
 from inflightd.clients.cli.session import (
     ANSWER_S,
     EXIT_INTERRUPTED,
@@ -117,7 +118,7 @@ def _of_daemon(where: Target, trace_dir: Path | None, *, as_json: bool) -> _Sour
 async def _take(where: Target, file: IO[bytes]) -> Status:
     from inflightd.clients.admin import AsyncAdmin
 
-    async with AsyncAdmin(where) as client:
+    async with AsyncAdmin(where, chosen_access()) as client:
         status = await client.status(timeout_s=ANSWER_S)
         async for piece in client.take_trace(timeout_s=_TAKE_S):
             file.write(piece)
