@@ -66,8 +66,9 @@ _DOMAIN: Final = "inflightd"
 
 # Of a status message as it travels, percent-encoded.  Clients accept 8 KiB of metadata in all; what is longer reaches
 # them as another status that says nothing of ours.  The details hold the message again, and a description, in base64.
-_MESSAGE_BYTES: Final = 2200
-_DESCRIPTION_BYTES: Final = 1200
+_MESSAGE_BYTES: Final = 2600
+_DESCRIPTION_BYTES: Final = 700
+_FIELD_BYTES: Final = 150
 
 
 def status_code(error: InflightdError) -> grpc.StatusCode:
@@ -84,7 +85,7 @@ def status_details(error: InflightdError) -> list[Message]:
     """google.rpc messages: which field, when to come again, a stable reason word."""
     if isinstance(error, InvalidRequest):
         violation = error_details_pb2.BadRequest.FieldViolation(
-            field=_cut(error.field, _DESCRIPTION_BYTES // 4),
+            field=_cut(error.field, _FIELD_BYTES),
             description=_cut(f"{error.value}: {error.reason}", _DESCRIPTION_BYTES),
         )
         return [error_details_pb2.BadRequest(field_violations=[violation])]
