@@ -59,7 +59,7 @@ def _scalar(field: FieldDescriptor, texts: Texts) -> st.SearchStrategy[Any]:
         return _FLOATS
     if kind == FieldDescriptor.CPPTYPE_BOOL:
         return st.booleans()
-    if kind == FieldDescriptor.CPPTYPE_ENUM:
+    if field.enum_type is not None:
         return st.sampled_from([value.number for value in field.enum_type.values])
     if field.type == FieldDescriptor.TYPE_BYTES:
         return st.binary(max_size=40)
