@@ -279,9 +279,10 @@ def test_the_command_line_takes_them_from_options_and_the_environment(scene: Sce
     public = command(scene, "status", "--target", scene.daemon.target, *options, "--token-file", token_file)
     assert "SERVING" in public.stdout, public.stderr
     for wrong in (("--token-file", f"{scene.folder}/none"), ("--tls-cert", cert)):
-        done = command(scene, *ask, *wrong)
-        assert done.returncode == 2, done.stderr
-        assert "Traceback" not in done.stderr
+        for name in (ask, ("chat", "--target", scene.daemon.target), ("doctor", "--admin", scene.control)):
+            done = command(scene, *name, *wrong)
+            assert done.returncode == 2, done.stderr
+            assert "Traceback" not in done.stderr
 
 
 def test_the_daemon_makes_its_own_sockets_for_owner_and_group(scene: Scene) -> None:

@@ -26,7 +26,7 @@ from inflightd.clients.cli.session import (
     print_json,
 )
 from inflightd.clients.cli.trace_source import unusable
-from inflightd.clients.errors import ServerError, UnavailableError
+from inflightd.clients.errors import AccessError, ServerError, UnavailableError
 from inflightd.clients.target import Target
 from inflightd.profiling.errors import TraceFileError
 
@@ -107,6 +107,8 @@ def _of_daemon(where: Target, trace_dir: Path | None, *, as_json: bool) -> _Sour
             found = _of_file(Path(taken.name))
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
+    except AccessError as error:
+        raise click.UsageError(str(error)) from error
     except UnavailableError as error:
         return _left_behind(trace_dir or default_trace_dir(), error, where, as_json=as_json)
     except ServerError as error:
