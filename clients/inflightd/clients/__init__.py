@@ -9,14 +9,26 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from inflightd.clients.access import Access
     from inflightd.clients.admin import AsyncAdmin
     from inflightd.clients.client import AsyncClient, GenerateStream
-    from inflightd.clients.errors import ClientError, FieldViolation, ServerError, TargetError, UnavailableError
+    from inflightd.clients.errors import (
+        AccessDeniedError,
+        AccessError,
+        ClientError,
+        FieldViolation,
+        ServerError,
+        TargetError,
+        UnavailableError,
+    )
     from inflightd.clients.prompts import ChatMessage, ChatPrompt, GenerateOptions, TextPrompt, TokenPrompt
     from inflightd.clients.results import Choice, Delta, Generation, Model, Timings, Usage
     from inflightd.clients.status import SchedulerPolicy, Status, SwapResult
 
 _MODULE_OF = {
+    "Access": "access",
+    "AccessDeniedError": "errors",
+    "AccessError": "errors",
     "AsyncAdmin": "admin",
     "AsyncClient": "client",
     "ChatMessage": "prompts",
@@ -42,6 +54,9 @@ _MODULE_OF = {
 }
 
 __all__ = [
+    "Access",
+    "AccessDeniedError",
+    "AccessError",
     "AsyncAdmin",
     "AsyncClient",
     "ChatMessage",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import grpc.aio
 
+from inflightd.clients.access import Access, default_access
 from inflightd.clients.channel import open_channel
 from inflightd.clients.errors import from_rpc_error
 from inflightd.clients.status import (
@@ -60,23 +61,33 @@ class AsyncAdmin:
     Make it inside a running event loop and close it, or use `async with`.  Every method raises ServerError.
     """
 
-    def __init__(self, target: str | Target | None = None) -> None:
-        """`target` None: INFLIGHTD_ADMIN or the default socket; a plain path is a socket.  Raises TargetError."""
+    def __init__(self, target: str | Target | None = None, access: Access | None = None) -> None:
+        """`target` None: INFLIGHTD_ADMIN or the default socket; a plain path is a socket.  `access` None: the
+        INFLIGHTD_CLIENT_* variables'.
+
+        Raises TargetError or AccessError.
+        """
         if target is None:
             target = default_admin()
         self.target = parse_admin(target) if isinstance(target, str) else target
-        self._channel = open_channel(self.target)
+        access = default_access() if access is None else access
+        self._metadata = access.metadata
+        self._channel = open_channel(self.target, access)
         self._stub = cast("ControlAsyncStub", pb_grpc.ControlStub(self._channel))
 
     async def status(self, *, timeout_s: float | None = None) -> Status:
         try:
-            return _value(Status, await self._stub.Status(pb.StatusRequest(), timeout=timeout_s))
+            return _value(
+                Status, await self._stub.Status(pb.StatusRequest(), timeout=timeout_s, metadata=self._metadata)
+            )
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
 
     async def list_schedulers(self, *, timeout_s: float | None = None) -> list[SchedulerPolicy]:
         try:
-            response = await self._stub.ListSchedulers(pb.ListSchedulersRequest(), timeout=timeout_s)
+            response = await self._stub.ListSchedulers(
+                pb.ListSchedulersRequest(), timeout=timeout_s, metadata=self._metadata
+            )
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
         return [
@@ -100,14 +111,18 @@ class AsyncAdmin:
         """Replace the scheduler policy between two steps; on any error nothing changed."""
         request = pb.SwapSchedulerRequest(name=name, options=options or {}, expected_generation=expected_generation)
         try:
-            return _value(SwapResult, await self._stub.SwapScheduler(request, timeout=timeout_s))
+            return _value(
+                SwapResult, await self._stub.SwapScheduler(request, timeout=timeout_s, metadata=self._metadata)
+            )
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
 
     async def drain(self, *, grace_ms: int | None = None, timeout_s: float | None = None) -> int:
         """Stop admitting and exit when the streams have ended or the grace is over; returns the requests in flight."""
         try:
-            return (await self._stub.Drain(pb.DrainRequest(grace_ms=grace_ms), timeout=timeout_s)).in_flight
+            return (
+                await self._stub.Drain(pb.DrainRequest(grace_ms=grace_ms), timeout=timeout_s, metadata=self._metadata)
+            ).in_flight
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
 
@@ -123,14 +138,19 @@ class AsyncAdmin:
         """Open a profile window, which ends after `steps` or `seconds`, or with `stop_profile`."""
         request = pb.StartProfileRequest(mode=mode, steps=steps, seconds=seconds, name=name)
         try:
-            return _value(OpenProfile, await self._stub.StartProfile(request, timeout=timeout_s))
+            return _value(
+                OpenProfile, await self._stub.StartProfile(request, timeout=timeout_s, metadata=self._metadata)
+            )
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
 
     async def stop_profile(self, *, timeout_s: float | None = None) -> EndedProfile:
         """End the window that is open, or hear, once, of the last one that ended by itself."""
         try:
-            return _value(EndedProfile, await self._stub.StopProfile(pb.StopProfileRequest(), timeout=timeout_s))
+            return _value(
+                EndedProfile,
+                await self._stub.StopProfile(pb.StopProfileRequest(), timeout=timeout_s, metadata=self._metadata),
+            )
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
 
@@ -138,7 +158,9 @@ class AsyncAdmin:
         self, *, steps: int | None = None, seconds: float | None = None, file: str = "", timeout_s: float | None = None
     ) -> AsyncGenerator[bytes, None]:
         """A recording of the last steps (JSON Lines), or a file of the daemon's trace directory, in pieces."""
-        call = self._stub.TakeTrace(pb.TakeTraceRequest(steps=steps, seconds=seconds, file=file), timeout=timeout_s)
+        call = self._stub.TakeTrace(
+            pb.TakeTraceRequest(steps=steps, seconds=seconds, file=file), timeout=timeout_s, metadata=self._metadata
+        )
         try:
             async for message in call:
                 yield message.data
@@ -149,7 +171,7 @@ class AsyncAdmin:
 
     async def watch(self, *, interval_ms: int | None = None) -> AsyncGenerator[StatsSample, None]:
         """A sample each interval (100 to 60000 ms; None: 1000) until the daemon ends or the iterator is closed."""
-        call = self._stub.WatchStats(pb.WatchStatsRequest(interval_ms=interval_ms))
+        call = self._stub.WatchStats(pb.WatchStatsRequest(interval_ms=interval_ms), metadata=self._metadata)
         try:
             async for message in call:
                 yield _value(StatsSample, message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grpc.aio
 
+from inflightd.clients.access import Access
 from inflightd.clients.target import Target
 
 # Equal to the daemon's default, so that the server's limit, not the client's, is the one that is met and explained.
@@ -14,8 +15,10 @@ _KEEPALIVE_MS = 30_000
 _KEEPALIVE_TIMEOUT_MS = 20_000
 
 
-def open_channel(target: Target, *, max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES) -> grpc.aio.Channel:
-    """A lazy connection; call inside a running event loop.  It is plaintext."""
+def open_channel(
+    target: Target, access: Access, *, max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+) -> grpc.aio.Channel:
+    """A lazy connection; call inside a running event loop.  Raises AccessError."""
     options: list[tuple[str, str | int]] = [
         ("grpc.max_send_message_length", max_message_bytes),
         ("grpc.max_receive_message_length", max_message_bytes),
@@ -33,4 +36,7 @@ def open_channel(target: Target, *, max_message_bytes: int = DEFAULT_MAX_MESSAGE
         ]
     if target.is_loopback:
         options.append(("grpc.enable_http_proxy", 0))  # an http_proxy variable must not lead away from this machine
-    return grpc.aio.insecure_channel(target.grpc_address, options=options)
+    credentials = access.credentials(target)
+    if credentials is None:
+        return grpc.aio.insecure_channel(target.grpc_address, options=options)
+    return grpc.aio.secure_channel(target.grpc_address, credentials, options=options)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self, cast
 import grpc.aio
 
 from inflightd.clients import messages
+from inflightd.clients.access import Access, default_access
 from inflightd.clients.channel import DEFAULT_MAX_MESSAGE_BYTES, open_channel
 from inflightd.clients.errors import from_rpc_error
 from inflightd.clients.prompts import ChatPrompt, GenerateOptions, Prompt, TextPrompt
@@ -69,13 +70,22 @@ class AsyncClient:
     """
 
     def __init__(
-        self, target: str | Target | None = None, *, max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+        self,
+        target: str | Target | None = None,
+        access: Access | None = None,
+        *,
+        max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
     ) -> None:
-        """`target` None: INFLIGHTD_TARGET or 127.0.0.1:9090.  Raises TargetError."""
+        """`target` None: INFLIGHTD_TARGET or 127.0.0.1:9090.  `access` None: the INFLIGHTD_CLIENT_* variables'.
+
+        Raises TargetError or AccessError.
+        """
         if target is None:
             target = default_target()
         self.target = parse_target(target) if isinstance(target, str) else target
-        self._channel = open_channel(self.target, max_message_bytes=max_message_bytes)
+        access = default_access() if access is None else access
+        self._metadata = access.metadata
+        self._channel = open_channel(self.target, access, max_message_bytes=max_message_bytes)
         # The generated class serves both kinds of channel; only its types are two.
         self._stub = cast("InferenceAsyncStub", pb_grpc.InferenceStub(self._channel))
 
@@ -84,14 +94,16 @@ class AsyncClient:
     ) -> GenerateStream:
         """Start a request at once and stream it; a plain string is raw text."""
         request = messages.generate_request(TextPrompt(prompt) if isinstance(prompt, str) else prompt, options)
-        return GenerateStream(self._stub.Generate(request, timeout=timeout_s))
+        return GenerateStream(self._stub.Generate(request, timeout=timeout_s, metadata=self._metadata))
 
     async def generate_once(
         self, prompt: Prompt | str, options: GenerateOptions = _NO_OPTIONS, *, timeout_s: float | None = None
     ) -> Generation:
         request = messages.generate_request(TextPrompt(prompt) if isinstance(prompt, str) else prompt, options)
         try:
-            return messages.generation(await self._stub.GenerateOnce(request, timeout=timeout_s))
+            return messages.generation(
+                await self._stub.GenerateOnce(request, timeout=timeout_s, metadata=self._metadata)
+            )
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
 
@@ -109,7 +121,7 @@ class AsyncClient:
         else:
             request.chat.CopyFrom(messages.chat_message(text))
         try:
-            return list((await self._stub.Tokenize(request, timeout=timeout_s)).token_ids)
+            return list((await self._stub.Tokenize(request, timeout=timeout_s, metadata=self._metadata)).token_ids)
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
 
@@ -125,13 +137,13 @@ class AsyncClient:
         if skip_special_tokens is not None:
             request.skip_special_tokens = skip_special_tokens
         try:
-            return (await self._stub.Detokenize(request, timeout=timeout_s)).text
+            return (await self._stub.Detokenize(request, timeout=timeout_s, metadata=self._metadata)).text
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
 
     async def list_models(self, *, timeout_s: float | None = None) -> list[Model]:
         try:
-            response = await self._stub.ListModels(pb.ListModelsRequest(), timeout=timeout_s)
+            response = await self._stub.ListModels(pb.ListModelsRequest(), timeout=timeout_s, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
         return [messages.model(each) for each in response.models]
@@ -146,7 +158,9 @@ class AsyncClient:
             response_deserializer=health_pb2.HealthCheckResponse.FromString,
         )
         try:
-            response = await check(health_pb2.HealthCheckRequest(service=service), timeout=timeout_s)
+            response = await check(
+                health_pb2.HealthCheckRequest(service=service), timeout=timeout_s, metadata=self._metadata
+            )
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
         return str(health_pb2.HealthCheckResponse.ServingStatus.Name(response.status))

@@ -23,6 +23,10 @@ class TargetError(ClientError):
         super().__init__(f"address {target!r}: {reason}")
 
 
+class AccessError(ClientError):
+    """Certificates or a token that cannot be used; the message never quotes a token."""
+
+
 @dataclass(frozen=True, slots=True)
 class FieldViolation:
     field: str
@@ -68,6 +72,10 @@ class OverloadedError(ServerError):
     """RESOURCE_EXHAUSTED: rejected by admission (with `retry_after_s`), too large, or read too slowly."""
 
 
+class AccessDeniedError(ServerError):
+    """UNAUTHENTICATED or PERMISSION_DENIED: no token, one that is not known, or one that does not allow it."""
+
+
 class DeadlineError(ServerError):
     """DEADLINE_EXCEEDED."""
 
@@ -80,6 +88,8 @@ _CLASS_OF = {
     "UNAVAILABLE": UnavailableError,
     "INVALID_ARGUMENT": InvalidRequestError,
     "RESOURCE_EXHAUSTED": OverloadedError,
+    "UNAUTHENTICATED": AccessDeniedError,
+    "PERMISSION_DENIED": AccessDeniedError,
     "DEADLINE_EXCEEDED": DeadlineError,
     "ABORTED": SwapConflictError,
 }

@@ -22,6 +22,7 @@ from inflightd.daemon.front.text import TextService
 from inflightd.daemon.logs import LogFormat, get_logger
 from inflightd.daemon.metrics import Metrics, MetricsServer
 from inflightd.daemon.reload import Reloads
+from inflightd.daemon.rpc.access import Access
 from inflightd.daemon.rpc.control import ControlService
 from inflightd.daemon.rpc.health import HealthService
 from inflightd.daemon.rpc.listeners import ListenError, UnixLock, check_tcp
@@ -126,8 +127,10 @@ class App:
                 self._locks.append(UnixLock(address.path))
             else:
                 check_tcp(address)
-        if config.metrics_listen is not None:
-            check_tcp(parse_address(config.metrics_listen))
+        for text in (config.control_listen, config.metrics_listen):
+            if text is not None:
+                check_tcp(parse_address(text))
+        self._access = Access(config)
 
         loaded = load_text(config, self._executor)
         self._ranges = front_ranges(config)
@@ -145,15 +148,20 @@ class App:
         self._engine = asyncio.create_task(self._front.run(), name="engine")
         self._control = ControlService(self._front, self._drain, self._listening)
         self._servers: list[grpc.aio.Server] = []
-        public = public_server(config, self._front, self._health)
+        access = self._access
+        public = public_server(config, self._front, self._health, access.tokens)
         self._servers.append(public)
-        self._addresses = [listen(public, address) for address in wanted]
+        self._addresses = [listen(public, address, access.tls) for address in wanted]
         admin = admin_server(config, self._control, self._health)
         self._servers.append(admin)
         listen(admin, admin_address)
-        await public.start()
-        await admin.start()
         listening: dict[str, Any] = {"listen": self._listening(), "admin_socket": config.admin_socket}
+        if config.control_listen is not None:
+            control = admin_server(config, self._control, self._health, access.tokens)
+            self._servers.append(control)
+            listening["control"] = str(listen(control, parse_address(config.control_listen), access.tls))
+        for server in self._servers:
+            await server.start()
         if config.metrics_listen is not None:
             metrics_address = parse_address(config.metrics_listen)
             try:
@@ -201,10 +209,16 @@ class App:
 
     async def _reload(self) -> None:
         if self._reloads is not None:
-            await self._reloads.serve(self._front.use_configured)
+            await self._reloads.serve(self._use_configured)
+
+    async def _use_configured(self, config: Config) -> None:
+        """What a reload takes over: the contents of certificate and token files, and the scheduler.  Raises as
+        `Frontend.use_configured`."""
+        await asyncio.to_thread(self._access.read_again)
+        await self._front.use_configured(config)
 
     def _on_hangup(self) -> None:
-        """Read the configuration again; the scheduler it names is swapped in."""
+        """Read the configuration again, and the certificates and tokens; the scheduler it names is swapped in."""
         _log.info("signal", signal="SIGHUP")
         if self._reloads is not None:
             self._reloads.ask()

@@ -44,6 +44,8 @@ def serve(config_path: Path | None, as_json: bool, under_nsys: bool, **parameter
     """Serve a model over gRPC until SIGTERM or Ctrl-C."""
     # Only exec'd children are started, which need none of gRPC's fork handlers; must be set before gRPC is imported.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    # gRPC's core writes a line of its own for each handshake that fails: anybody could fill a disk with them.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from inflightd.daemon.app import run_app
     from inflightd.daemon.logs import configure_logs, resolve_log_format
     from inflightd.daemon.rpc.listeners import ListenError
@@ -85,9 +87,11 @@ def config() -> None:
 def check(config_path: Path | None, as_json: bool, **parameters: Any) -> None:
     """Check a configuration and print what it comes to.  Exit status 78 if it cannot work."""
     from inflightd.daemon.front.starting import start_message
+    from inflightd.daemon.rpc.access import Access
 
     config = _load(config_path, parameters, as_json)
     try:
+        Access(config)
         start_message(config, config.model, config.model_name, "json")
         if config.model:
             from inflightd.daemon.models.source import resolve_model

@@ -33,6 +33,14 @@ class InvalidRequest(FieldError):
     """A request is wrong and stays wrong: INVALID_ARGUMENT."""
 
 
+class Unauthenticated(InflightdError):
+    """No token, or none that is known: UNAUTHENTICATED."""
+
+
+class PermissionDenied(InflightdError):
+    """The caller's token does not allow it: PERMISSION_DENIED."""
+
+
 class Overloaded(InflightdError):
     """Not now: RESOURCE_EXHAUSTED with RetryInfo."""
 

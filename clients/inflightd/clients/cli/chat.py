@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from inflightd.clients.cli.access_options import chosen_access
 from inflightd.clients.cli.sampling_options import sampling_options
 from inflightd.clients.cli.session import fail, json_option, not_utf8, print_json, target_option
 from inflightd.clients.cli.terminal import StreamFigures, write_text
-from inflightd.clients.errors import ServerError, UnavailableError
+from inflightd.clients.errors import AccessError, ServerError, UnavailableError
 from inflightd.clients.prompts import ChatMessage, ChatPrompt, GenerateOptions
 from inflightd.clients.target import DEFAULT_TARGET, Target
 
@@ -93,7 +94,10 @@ def _ask(as_json: bool) -> str | None:
 async def _connect(target: Target) -> AsyncClient:
     from inflightd.clients.client import AsyncClient
 
-    return AsyncClient(target)
+    try:
+        return AsyncClient(target, chosen_access())
+    except AccessError as error:
+        raise click.UsageError(str(error)) from error
 
 
 class _Answer:

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, NoReturn
 
 import click
 
+from inflightd.clients.cli.access_options import chosen_access
 from inflightd.clients.cli.session import (
     ANSWER_S,
     EXIT_INTERRUPTED,
@@ -25,7 +26,7 @@ from inflightd.clients.cli.session import (
     print_json,
 )
 from inflightd.clients.cli.trace_source import unusable
-from inflightd.clients.errors import ServerError, UnavailableError
+from inflightd.clients.errors import AccessError, ServerError, UnavailableError
 from inflightd.clients.target import Target
 from inflightd.profiling.errors import TraceFileError
 
@@ -122,6 +123,8 @@ def _of_daemon(where: Target, seconds: float | None, trace_dir: Path | None, *, 
             found = _of_file(Path(taken.name))
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
+    except AccessError as error:
+        raise click.UsageError(str(error)) from error
     except UnavailableError as error:
         return _left_behind(trace_dir or default_trace_dir(), error, where, as_json=as_json)
     except ServerError as error:
@@ -133,7 +136,7 @@ def _of_daemon(where: Target, seconds: float | None, trace_dir: Path | None, *, 
 async def _take(where: Target, seconds: float | None, file: IO[bytes]) -> Status:
     from inflightd.clients.admin import AsyncAdmin
 
-    async with AsyncAdmin(where) as client:
+    async with AsyncAdmin(where, chosen_access()) as client:
         status = await client.status(timeout_s=ANSWER_S)
         async for piece in client.take_trace(seconds=seconds, timeout_s=_TAKE_S):
             file.write(piece)

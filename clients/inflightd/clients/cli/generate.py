@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from inflightd.clients.cli.access_options import chosen_access
 from inflightd.clients.cli.sampling_options import sampling_options
 from inflightd.clients.cli.sampling_options import token_ids as parse_token_ids
 from inflightd.clients.cli.session import json_option, print_json, run, target_option, unsigned
@@ -75,7 +76,7 @@ def generate(
 async def _generate(target: Target, known: Prompt | None, text: str, options: GenerateOptions, as_json: bool) -> None:
     from inflightd.clients.client import AsyncClient
 
-    async with AsyncClient(target) as client:
+    async with AsyncClient(target, chosen_access()) as client:
         prompt = known
         if prompt is None:
             prompt = _chat(text, None) if await _has_chat_template(client, options.model) else TextPrompt(text)

@@ -10,6 +10,7 @@ from typing import IO, Any, cast
 
 import click
 
+from inflightd.clients.cli.access_options import chosen_access
 from inflightd.clients.cli.session import (
     ANSWER_S,
     EXIT_SERVER_ERROR,
@@ -158,27 +159,27 @@ def _fetch(where: Target, out: Path, as_json: bool, **what: Any) -> None:
 async def _start(admin: Target, mode: str, steps: int | None, seconds: float | None, name: str) -> OpenProfile:
     from inflightd.clients.admin import AsyncAdmin
 
-    async with AsyncAdmin(admin) as client:
+    async with AsyncAdmin(admin, chosen_access()) as client:
         return await client.start_profile(mode=mode, steps=steps, seconds=seconds, name=name, timeout_s=START_S)
 
 
 async def _stop(admin: Target) -> EndedProfile:
     from inflightd.clients.admin import AsyncAdmin
 
-    async with AsyncAdmin(admin) as client:
+    async with AsyncAdmin(admin, chosen_access()) as client:
         return await client.stop_profile(timeout_s=STOP_S)
 
 
 async def _pid(admin: Target) -> int:
     from inflightd.clients.admin import AsyncAdmin
 
-    async with AsyncAdmin(admin) as client:
+    async with AsyncAdmin(admin, chosen_access()) as client:
         return (await client.status(timeout_s=ANSWER_S)).pid
 
 
 async def _take(admin: Target, to: IO[bytes], **what: Any) -> None:
     from inflightd.clients.admin import AsyncAdmin
 
-    async with AsyncAdmin(admin) as client:
+    async with AsyncAdmin(admin, chosen_access()) as client:
         async for piece in client.take_trace(**what, timeout_s=TRANSFER_S):
             to.write(piece)

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import click
 
+from inflightd.clients.cli.access_options import chosen_access
 from inflightd.clients.cli.session import (
     ANSWER_S,
     SWAP_ANSWER_S,
@@ -105,12 +106,12 @@ def _policies(admin: Target | None, as_json: bool) -> list[SchedulerPolicy]:
 async def _list(admin: Target) -> list[SchedulerPolicy]:
     from inflightd.clients.admin import AsyncAdmin
 
-    async with AsyncAdmin(admin) as client:
+    async with AsyncAdmin(admin, chosen_access()) as client:
         return await client.list_schedulers(timeout_s=ANSWER_S)
 
 
 async def _swap(admin: Target, name: str, options: dict[str, str], expected_generation: int | None) -> SwapResult:
     from inflightd.clients.admin import AsyncAdmin
 
-    async with AsyncAdmin(admin) as client:
+    async with AsyncAdmin(admin, chosen_access()) as client:
         return await client.swap(name, options, expected_generation=expected_generation, timeout_s=SWAP_ANSWER_S)

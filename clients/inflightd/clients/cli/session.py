@@ -11,8 +11,9 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
+from inflightd.clients.cli.access_options import access_options
 from inflightd.clients.cli.terminal import write_out, writes_unicode
-from inflightd.clients.errors import ServerError, TargetError, UnavailableError
+from inflightd.clients.errors import AccessError, ServerError, TargetError, UnavailableError
 from inflightd.clients.target import ADMIN_VARIABLE, TARGET_VARIABLE, Target, default_admin, parse_admin, parse_target
 
 EXIT_SERVER_ERROR = 1
@@ -40,15 +41,19 @@ def _address(parse: Callable[[str], Target]) -> Callable[[click.Context, click.P
 
 def target_option(**settings: Any) -> Callable[[F], F]:
     settings.setdefault("show_default", True)
-    return click.option(
-        "--target",
-        callback=_address(parse_target),
-        envvar=TARGET_VARIABLE,
-        show_envvar=True,
-        metavar="ADDR",
-        help="The daemon: HOST:PORT, [IPV6]:PORT or unix:PATH.",
-        **settings,
-    )
+
+    def add(function: F) -> F:
+        return click.option(
+            "--target",
+            callback=_address(parse_target),
+            envvar=TARGET_VARIABLE,
+            show_envvar=True,
+            metavar="ADDR",
+            help="The daemon: HOST:PORT, [IPV6]:PORT or unix:PATH.",
+            **settings,
+        )(access_options(function))
+
+    return add
 
 
 def admin_option(function: F) -> F:
@@ -57,9 +62,9 @@ def admin_option(function: F) -> F:
         callback=_address(parse_admin),
         envvar=ADMIN_VARIABLE,
         show_envvar=True,
-        metavar="PATH",
-        help="The daemon's admin socket.  [default: the local daemon's]",
-    )(function)
+        metavar="ADDR",
+        help="The daemon's admin socket, or HOST:PORT of its control service.  [default: the local daemon's]",
+    )(access_options(function))
 
 
 def json_option(function: F) -> F:
@@ -95,6 +100,8 @@ def run(coroutine: Coroutine[Any, Any, T], target: Target, *, as_json: bool) -> 
         return asyncio.run(coroutine)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
+    except AccessError as error:
+        raise click.UsageError(str(error)) from error
     except ServerError as error:
         fail(error, target, as_json=as_json)
     except UnicodeEncodeError as error:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import click
 
+from inflightd.clients.cli.access_options import chosen_access
 from inflightd.clients.cli.session import (
     ANSWER_S,
     admin_option,
@@ -51,14 +52,14 @@ def status(ctx: click.Context, admin: Target | None, target: Target | None, as_j
 async def _ask_public(target: Target) -> tuple[str, list[Model]]:
     from inflightd.clients.client import AsyncClient
 
-    async with AsyncClient(target) as client:
+    async with AsyncClient(target, chosen_access()) as client:
         return await client.health(timeout_s=ANSWER_S), await client.list_models(timeout_s=ANSWER_S)
 
 
 async def _ask_admin(admin: Target) -> Status:
     from inflightd.clients.admin import AsyncAdmin
 
-    async with AsyncAdmin(admin) as client:
+    async with AsyncAdmin(admin, chosen_access()) as client:
         return await client.status(timeout_s=ANSWER_S)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from inflightd.clients.cli.access_options import chosen_access
 from inflightd.clients.cli.session import ANSWER_S, admin_option, admin_or_default, json_option, print_json, run
 from inflightd.clients.target import Target
 
@@ -61,7 +62,7 @@ async def _show_screen(where: Target, interval_ms: int, console: Console) -> int
     from inflightd.clients.cli.top_live import LiveTop
     from inflightd.clients.cli.top_terminal import FullScreen
 
-    async with AsyncAdmin(where) as client:
+    async with AsyncAdmin(where, chosen_access()) as client:
         return await LiveTop(client, interval_ms, FullScreen(console)).run()
 
 
@@ -91,7 +92,7 @@ async def _pictures(where: Target, interval_ms: int) -> AsyncGenerator[Picture, 
     from inflightd.clients.cli.top_rates import first_picture
 
     limit_s = interval_ms / 1000 + ANSWER_S
-    async with AsyncAdmin(where) as client, aclosing(client.watch(interval_ms=interval_ms)) as samples:
+    async with AsyncAdmin(where, chosen_access()) as client, aclosing(client.watch(interval_ms=interval_ms)) as samples:
         try:
             async with asyncio.timeout(limit_s):
                 before = first_picture(await anext(samples))

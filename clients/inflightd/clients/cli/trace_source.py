@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from inflightd.clients.cli.access_options import chosen_access
 from inflightd.clients.cli.session import admin_option, admin_or_default, run
 from inflightd.clients.target import Target
 
@@ -88,7 +89,7 @@ def _read(path: Path) -> Trace:
 async def _take(admin: Target, seconds: float | None, file: IO[bytes]) -> None:
     from inflightd.clients.admin import AsyncAdmin
 
-    async with AsyncAdmin(admin) as client:
+    async with AsyncAdmin(admin, chosen_access()) as client:
         async for piece in client.take_trace(seconds=seconds, timeout_s=_TAKE_S):
             file.write(piece)
     file.flush()

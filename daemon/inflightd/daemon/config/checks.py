@@ -49,6 +49,7 @@ def check_config(config: Config) -> None:
         if not _CLASS_NAME.match(name):
             raise ConfigError("classes", name, "a class name is of a-z, 0-9, _ and -, and begins with a letter")
     _check_tracing(config)
+    _check_access(config)
     _check_listeners(config)
 
 
@@ -76,11 +77,39 @@ def _check_listeners(config: Config) -> None:
         address = _address("metrics_listen", config.metrics_listen)
         if address.path:
             raise ConfigError("metrics_listen", config.metrics_listen, "expected HOST:PORT")
-        _refuse_exposed("metrics_listen", address, config)
+        if not address.loopback and not config.insecure:
+            reason = "other machines can read it, unencrypted and without tokens: say --insecure to allow"
+            raise ConfigError("metrics_listen", str(address), reason)
         if address in seen and address.port:
             raise ConfigError("metrics_listen", config.metrics_listen, "is a gRPC listener too")
+    if config.control_listen is not None:
+        _check_control_listen(config.control_listen, config, seen)
     if config.admin_socket is not None:
         _check_admin_socket(config.admin_socket, seen)
+
+
+def _check_control_listen(text: str, config: Config, listeners: Set[Address]) -> None:
+    address = _address("control_listen", text)
+    if address.path:
+        raise ConfigError("control_listen", text, "expected HOST:PORT")
+    # Any user of this machine can reach even a loopback address, and the control service can end the daemon.
+    if config.tokens_file is None:
+        raise ConfigError("control_listen", text, "needs tokens_file, with a token of scope control")
+    _refuse_exposed("control_listen", address, config)
+    others = {*listeners, *([_address("metrics_listen", config.metrics_listen)] if config.metrics_listen else [])}
+    if address in others and address.port:
+        raise ConfigError("control_listen", text, "is another listener too")
+
+
+def _check_access(config: Config) -> None:
+    for field in ("tls_cert", "tls_key", "tls_client_ca", "tokens_file"):
+        if getattr(config, field) == "":
+            raise ConfigError(field, "", "expected a path")
+    if (config.tls_cert is None) != (config.tls_key is None):
+        missing, given = ("tls_key", "tls_cert") if config.tls_key is None else ("tls_cert", "tls_key")
+        raise ConfigError(missing, None, f"{given} is set: the two belong together")
+    if config.tls_client_ca is not None and config.tls_cert is None:
+        raise ConfigError("tls_client_ca", config.tls_client_ca, "needs tls_cert and tls_key")
 
 
 def _check_admin_socket(path: str, listeners: Set[Address]) -> None:
@@ -101,7 +130,7 @@ def _address(field: str, text: str) -> Address:
 
 
 def _refuse_exposed(field: str, address: Address, config: Config) -> None:
-    if not address.loopback and not config.insecure:
-        raise ConfigError(
-            field, str(address), "other machines can reach it, unencrypted and without tokens: say --insecure to allow"
-        )
+    missing = [name for name in ("tls_cert", "tokens_file") if getattr(config, name) is None]
+    if missing and not address.loopback and not config.insecure:
+        reason = f"other machines can reach it: set {' and '.join(missing)}, or say --insecure to allow it without"
+        raise ConfigError(field, str(address), reason)

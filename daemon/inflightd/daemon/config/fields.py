@@ -146,12 +146,29 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "XDG_RUNTIME_DIR, else under /tmp/inflightd-UID."
         ),
     ] = None
+    control_listen: Annotated[
+        str | None,
+        Meta(description="HOST:PORT of the control service, for tokens of scope control; default: the socket alone."),
+    ] = None
     metrics_listen: Annotated[str | None, Meta(description="HOST:PORT of the Prometheus endpoint; default: none.")] = (
         None
     )
     insecure: Annotated[
         bool, Meta(description="Allow listeners that other machines can reach, without encryption or tokens.")
     ] = False
+
+    # who may connect and call; SIGHUP reads these files again
+    tls_cert: Annotated[
+        str | None, Meta(description="PEM file: certificate of the TCP listeners, and its chain; default: no TLS.")
+    ] = None
+    tls_key: Annotated[str | None, Meta(description="PEM file: its private key, closed to other users.")] = None
+    tls_client_ca: Annotated[
+        str | None, Meta(description="PEM file: clients need a certificate of one of these authorities.")
+    ] = None
+    tokens_file: Annotated[
+        str | None,
+        Meta(description="TOML file of bearer tokens, closed to other users; default: calls need no token."),
+    ] = None
 
     # tracing
     recorder_steps: Annotated[

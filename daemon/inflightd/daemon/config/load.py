@@ -14,10 +14,22 @@ from inflightd.daemon.config.catalog import ConfigField, config_fields
 from inflightd.daemon.config.checks import check_config
 from inflightd.daemon.config.fields import ClassConfig, Config, ScriptedConfig
 from inflightd.daemon.core.kv.sizes import parse_size
-from inflightd.daemon.errors import ConfigError
+from inflightd.daemon.errors import ConfigError, Shown
 
 # Variables of the command line tools and of the test suite, which share the prefix.
-OTHER_VARIABLES = frozenset({"INFLIGHTD_TARGET", "INFLIGHTD_ADMIN", "INFLIGHTD_CONFIG", "INFLIGHTD_TEST_MODEL"})
+OTHER_VARIABLES = frozenset(
+    {
+        "INFLIGHTD_TARGET",
+        "INFLIGHTD_ADMIN",
+        "INFLIGHTD_CLIENT_TLS_CA",
+        "INFLIGHTD_CLIENT_TLS_CERT",
+        "INFLIGHTD_CLIENT_TLS_KEY",
+        "INFLIGHTD_CLIENT_TOKEN",
+        "INFLIGHTD_CLIENT_TOKEN_FILE",
+        "INFLIGHTD_CONFIG",
+        "INFLIGHTD_TEST_MODEL",
+    }
+)
 _TABLES: dict[str, type[msgspec.Struct]] = {"scripted": ScriptedConfig}
 
 
@@ -109,7 +121,8 @@ def _from_environment(environ: Mapping[str, str], fields: Mapping[str, ConfigFie
         if not variable.startswith("INFLIGHTD_") or variable in OTHER_VARIABLES:
             continue
         if variable not in by_variable:
-            raise ConfigError(variable, text, "unknown variable")
+            # Its value may be a secret under a mistyped name.
+            raise ConfigError(variable, Shown(f"({len(text)} characters)"), "unknown variable")
         field = by_variable[variable]
         many = [part.strip() for part in text.split(",") if part.strip()]
         layer[field.name] = _from_text(field, many if field.kind in ("list", "table") else text)

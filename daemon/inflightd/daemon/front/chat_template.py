@@ -63,6 +63,7 @@ class ChatTemplate:
         except jinja2.TemplateSyntaxError as error:
             raise ConfigError("chat_template", source, f"line {error.lineno}: {error.message}") from error
         self._special_tokens = dict(special_tokens)
+        self._source = source
 
     def render(self, messages: Sequence[ChatMessage], add_generation_prompt: bool = True) -> str:
         """The text that transformers' apply_chat_template would give.
@@ -87,7 +88,9 @@ class ChatTemplate:
         parts = self._text(marked, add_generation_prompt, now).split(mark)
         if "".join(parts) != text:
             raise InvalidRequest(
-                _FIELD, text, "a content spells one of the model's special tokens, and its template handles that"
+                _FIELD,
+                f"{len(messages)} messages",
+                "a content spells one of the model's special tokens, and its template handles that",
             )
         marks = list(accumulate(map(len, parts)))[:-1]
         spans = tokenizer.special_token_spans(text)
@@ -106,7 +109,9 @@ class ChatTemplate:
             for index, probe in probes.items():
                 if probe not in shown:
                     raise InvalidRequest(
-                        f"{_FIELD}[{index}]", messages[index].role, "the model's chat template leaves out this message"
+                        f"{_FIELD}[{index}]",
+                        f"{len(messages[index].content)} characters",
+                        "the model's chat template leaves out this message",
                     )
         return text
 
@@ -131,9 +136,15 @@ class ChatTemplate:
         except InvalidRequest:
             raise
         except Exception as error:  # a template is code: it fails in any way it likes
-            roles = [message.role for message in messages]
-            raise InvalidRequest(_FIELD, roles, f"the model's chat template refuses them: {error}") from error
+            raise InvalidRequest(
+                _FIELD, f"{len(messages)} messages", f"the model's chat template refuses them: {self._told(error)}"
+            ) from error
         return "".join(parts)
+
+    def _told(self, error: Exception) -> str:
+        """What the template itself says word for word; any other text may quote the messages."""
+        said = str(error)
+        return said if said and said in self._source else type(error).__name__
 
 
 def _not_in_order(messages: Sequence[ChatMessage], text: str) -> Iterator[int]:

@@ -75,7 +75,7 @@ class TextService:
                 check_text("prompt.text", text)
                 ids = await self._run(len(text), lambda: self._text_ids(prompt))
                 if not ids:
-                    raise InvalidRequest("prompt.text", text, "is empty")
+                    raise InvalidRequest("prompt.text", f"{len(text)} characters", "comes to no token: it is empty")
                 return ids
             case ChatPrompt(messages):
                 return await self._chat_ids(prompt, messages)
@@ -168,4 +168,5 @@ def check_text(field: str, text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidRequest(field, text, f"character {error.start} is a lone surrogate, not Unicode text") from error
+        reason = f"character {error.start} is a lone surrogate, not Unicode text"
+        raise InvalidRequest(field, f"{len(text)} characters", reason) from error

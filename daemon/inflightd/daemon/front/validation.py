@@ -24,7 +24,9 @@ MAX_STOP_STRINGS = 16
 MAX_STOP_STRING_CHARS = 1024
 MAX_STOP_TOKEN_IDS = 128
 MAX_BAD_WORDS = 128
+MAX_BAD_WORD_CHARS = 256
 MAX_NAME_CHARS = 256
+MAX_ROLE_CHARS = 256
 MAX_SEED = 2**64 - 1
 
 
@@ -32,7 +34,7 @@ def validate_request(request: GenerateRequest) -> GenerateRequest:
     """The request with -0.0 made 0.  Raises `InvalidRequest` naming the first bad field."""
     for field, name in (("request_id", request.request_id), ("tenant", request.tenant)):
         if len(name) > MAX_NAME_CHARS:
-            raise InvalidRequest(field, name, f"more than {MAX_NAME_CHARS} characters")
+            raise InvalidRequest(field, f"{len(name)} characters", f"more than {MAX_NAME_CHARS}")
     _check_prompt(request)
     sampling = _valid_sampling(request.sampling)
     _check_stopping(request.stopping)
@@ -52,6 +54,9 @@ def _check_prompt(request: GenerateRequest) -> None:
         for index, message in enumerate(prompt.messages):
             if not message.role:
                 raise InvalidRequest(f"chat.messages[{index}].role", message.role, "a message needs a role")
+            if len(message.role) > MAX_ROLE_CHARS:
+                field, length = f"chat.messages[{index}].role", f"{len(message.role)} characters"
+                raise InvalidRequest(field, length, f"more than {MAX_ROLE_CHARS}")
 
 
 def _number(
@@ -83,6 +88,8 @@ def _valid_sampling(sampling: SamplingRequest) -> SamplingRequest:
         raise InvalidRequest("sampling.bad_words", len(sampling.bad_words), f"more than {MAX_BAD_WORDS}")
     if not (all(sampling.bad_words) and all(sampling.bad_word_ids)):
         raise InvalidRequest("sampling.bad_words", "", "an empty one would forbid everything")
+    if (longest := max(map(len, sampling.bad_words), default=0)) > MAX_BAD_WORD_CHARS:
+        raise InvalidRequest("sampling.bad_words", f"{longest} characters", f"more than {MAX_BAD_WORD_CHARS}")
     if sampling.seed is not None and not 0 <= sampling.seed <= MAX_SEED:
         raise InvalidRequest("sampling.seed", sampling.seed, "expected an unsigned 64 bit number")
     if not 1 <= sampling.n <= MAX_SAMPLES:
@@ -105,6 +112,7 @@ def _check_stopping(stopping: StoppingRequest) -> None:
         raise InvalidRequest("stopping.stop", len(stopping.stop), f"more than {MAX_STOP_STRINGS}")
     for stop in stopping.stop:
         if not 1 <= len(stop) <= MAX_STOP_STRING_CHARS:
-            raise InvalidRequest("stopping.stop", stop, f"expected 1 to {MAX_STOP_STRING_CHARS} characters")
+            reason = f"expected 1 to {MAX_STOP_STRING_CHARS}"
+            raise InvalidRequest("stopping.stop", f"{len(stop)} characters", reason)
     if len(stopping.stop_token_ids) > MAX_STOP_TOKEN_IDS:
         raise InvalidRequest("stopping.stop_token_ids", len(stopping.stop_token_ids), f"more than {MAX_STOP_TOKEN_IDS}")

@@ -20,11 +20,13 @@ from inflightd.daemon.errors import (
     InflightdError,
     InvalidRequest,
     Overloaded,
+    PermissionDenied,
     PlanError,
     ProfileRefused,
     ResponseTooLarge,
     SwapRefused,
     TraceNotFound,
+    Unauthenticated,
     Unavailable,
 )
 
@@ -33,6 +35,8 @@ _Code = grpc.StatusCode
 # The first class that fits counts.
 STATUS_OF: Final[tuple[tuple[type[InflightdError], grpc.StatusCode], ...]] = (
     (InvalidRequest, _Code.INVALID_ARGUMENT),
+    (Unauthenticated, _Code.UNAUTHENTICATED),
+    (PermissionDenied, _Code.PERMISSION_DENIED),
     (Overloaded, _Code.RESOURCE_EXHAUSTED),
     (ResponseTooLarge, _Code.RESOURCE_EXHAUSTED),
     (Unavailable, _Code.UNAVAILABLE),
@@ -61,8 +65,10 @@ STATUS_OF_SWAP_RULE: Final = {
 _DOMAIN: Final = "inflightd"
 
 # Of a status message as it travels, percent-encoded.  Clients accept 8 KiB of metadata in all; what is longer reaches
-# them as another status that says nothing of ours.
-_MESSAGE_BYTES: Final = 3000
+# them as another status that says nothing of ours.  The details hold the message again, and a description, in base64.
+_MESSAGE_BYTES: Final = 2600
+_DESCRIPTION_BYTES: Final = 700
+_FIELD_BYTES: Final = 150
 
 
 def status_code(error: InflightdError) -> grpc.StatusCode:
@@ -79,7 +85,8 @@ def status_details(error: InflightdError) -> list[Message]:
     """google.rpc messages: which field, when to come again, a stable reason word."""
     if isinstance(error, InvalidRequest):
         violation = error_details_pb2.BadRequest.FieldViolation(
-            field=error.field, description=f"{error.value}: {error.reason}"
+            field=_cut(error.field, _FIELD_BYTES),
+            description=_cut(f"{error.value}: {error.reason}", _DESCRIPTION_BYTES),
         )
         return [error_details_pb2.BadRequest(field_violations=[violation])]
     if isinstance(error, SwapRefused | ProfileRefused):
@@ -95,7 +102,10 @@ def status_details(error: InflightdError) -> list[Message]:
 
 def status_message(error: InflightdError) -> str:
     """What `error` says, cut where it would be too long to arrive: it may quote a request or a plugin's output."""
-    text, left_bytes = str(error), _MESSAGE_BYTES
+    return _cut(str(error), _MESSAGE_BYTES)
+
+
+def _cut(text: str, left_bytes: int) -> str:
     for at, char in enumerate(text):
         left_bytes -= 1 if " " <= char <= "~" and char != "%" else 3 * len(char.encode(errors="replace"))
         if left_bytes < 0:

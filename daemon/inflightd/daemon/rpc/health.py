@@ -14,6 +14,8 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+MAX_SHOWN_CHARS = 100  # of a name that may be as long as a message
+
 _Status = health_pb2.HealthCheckResponse
 
 
@@ -40,7 +42,7 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self, request: health_pb2.HealthCheckRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> health_pb2.HealthCheckResponse:
         if request.service not in self._names:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"unknown service {request.service}")
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"unknown service {request.service[:MAX_SHOWN_CHARS]}")
         return self._answer(request.service)
 
     async def Watch(  # noqa: N802

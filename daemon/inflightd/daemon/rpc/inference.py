@@ -9,12 +9,14 @@ import grpc.aio
 import structlog
 from google.protobuf.message import Message
 
+from inflightd.daemon.access.permission import permitted
 from inflightd.daemon.errors import GenerationEnded, InflightdError, InvalidRequest, ResponseTooLarge
 from inflightd.daemon.front.delta import Delta
 from inflightd.daemon.front.frontend import Frontend
 from inflightd.daemon.front.generation import Generation
 from inflightd.daemon.front.request import GenerateRequest
 from inflightd.daemon.logs import get_logger
+from inflightd.daemon.rpc.authentication import current_caller
 from inflightd.daemon.rpc.conversion import (
     detokenize_ids,
     generate_request,
@@ -83,7 +85,8 @@ class InferenceService(pb_grpc.InferenceServicer):
 
     def _read(self, request: pb.GenerateRequest, context: _Context) -> GenerateRequest:
         try:
-            return generate_request(request, context, self._front.limit_tokens)
+            asked, caller = generate_request(request, context, self._front.limit_tokens), current_caller()
+            return asked if caller is None else permitted(asked, caller)
         except InvalidRequest:
             self._front.metrics.rejected["invalid"] += 1
             raise

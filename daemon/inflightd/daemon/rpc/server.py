@@ -9,8 +9,11 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from inflightd.daemon.access.tokens import TokenTable
 from inflightd.daemon.config import Address, Config
 from inflightd.daemon.front.frontend import Frontend
+from inflightd.daemon.rpc.access import ServerTls
+from inflightd.daemon.rpc.authentication import RequireToken
 from inflightd.daemon.rpc.control import ControlService
 from inflightd.daemon.rpc.health import HealthService
 from inflightd.daemon.rpc.inference import InferenceService
@@ -44,35 +47,50 @@ def server_options(max_message_bytes: int) -> list[tuple[str, int]]:
     ]
 
 
-def _server(config: Config) -> grpc.aio.Server:
-    return grpc.aio.server(interceptors=(RefuseUnreadable(),), options=server_options(config.max_message_bytes))
+def _server(config: Config, tokens: TokenTable | None) -> grpc.aio.Server:
+    tokens_first = () if tokens is None else (RequireToken(tokens),)
+    return grpc.aio.server(
+        interceptors=(*tokens_first, RefuseUnreadable()), options=server_options(config.max_message_bytes)
+    )
 
 
-def public_server(config: Config, front: Frontend, health: HealthService) -> grpc.aio.Server:
-    server = _server(config)
+def public_server(
+    config: Config, front: Frontend, health: HealthService, tokens: TokenTable | None = None
+) -> grpc.aio.Server:
+    """tokens: only calls with one of these are served; None: all are."""
+    server = _server(config, tokens)
     inference_pb2_grpc.add_InferenceServicer_to_server(InferenceService(front), server)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     reflection.enable_server_reflection((INFERENCE, HEALTH, reflection.SERVICE_NAME), server)
     return server
 
 
-def admin_server(config: Config, control: ControlService, health: HealthService) -> grpc.aio.Server:
-    server = _server(config)
+def admin_server(
+    config: Config, control: ControlService, health: HealthService, tokens: TokenTable | None = None
+) -> grpc.aio.Server:
+    """tokens: as of `public_server`; None is for the admin socket, whose mode says who may connect."""
+    server = _server(config, tokens)
     control_pb2_grpc.add_ControlServicer_to_server(control, server)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     reflection.enable_server_reflection((CONTROL, HEALTH, reflection.SERVICE_NAME), server)
     return server
 
 
-def listen(server: grpc.aio.Server, address: Address) -> Address:
-    """Bind `server`; the address with its real port.  Raises `ListenError`."""
+def listen(server: grpc.aio.Server, address: Address, tls: ServerTls | None = None) -> Address:
+    """Bind `server`; the address with its real port.  Raises `ListenError`.
+
+    tls: for TCP; what goes through a Unix socket leaves the machine no more than without.
+    """
     try:
         if address.path:
             with socket_umask():
                 # gRPC takes the path for part of a URI: unquoted, "%41" would be bound as "A", past the lock.
                 server.add_insecure_port(f"unix:{quote(address.path)}")
             return address
-        port = server.add_insecure_port(str(address))
+        if tls is None:
+            port = server.add_insecure_port(str(address))
+        else:
+            port = server.add_secure_port(str(address), tls.credentials())
     except RuntimeError as error:
         raise ListenError(str(address), errno.EADDRINUSE, str(error)) from error
     return Address(host=address.host, port=port)

@@ -1,14 +1,14 @@
 """Bytes that are no message of the method's type: INVALID_ARGUMENT.
 
-gRPC by itself says UNKNOWN, which clients may retry, and logs a traceback each time, which anybody could fill a disk
-with.  A string field that is not UTF-8 is such a message.
+gRPC by itself says UNKNOWN or INTERNAL, which clients may retry, and logs a traceback each time, which anybody could
+fill a disk with.  A string field that is not UTF-8 is such a message.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final, NoReturn
 
 import grpc
 import grpc.aio
@@ -17,10 +17,11 @@ from google.protobuf.message import DecodeError
 _UNREADABLE: Final = object()
 
 _Handler = Any  # grpc.RpcMethodHandler, whose attributes have no types
+_Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class RefuseUnreadable(grpc.aio.ServerInterceptor):
-    """For methods that take one message and are coroutines: all but reflection and the watching ones."""
+    """For methods of every kind that we serve."""
 
     def __init__(self) -> None:
         self._guarded: dict[str, _Handler] = {}  # by method; the handlers of a server are the same for ever
@@ -40,20 +41,60 @@ class RefuseUnreadable(grpc.aio.ServerInterceptor):
 
 
 def _guarded(handler: _Handler) -> _Handler:
-    call = handler.unary_stream if handler.response_streaming else handler.unary_unary
-    if handler.request_streaming or inspect.isasyncgenfunction(call):
-        return handler
-
     def read(data: bytes) -> object:
         try:
             return handler.request_deserializer(data)
         except DecodeError:
             return _UNREADABLE
 
-    async def guarded(request: object, context: grpc.aio.ServicerContext[Any, Any]) -> object:
-        if request is _UNREADABLE:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is not a message of this method's type")
-        return await call(request, context)
-
-    make = grpc.unary_stream_rpc_method_handler if handler.response_streaming else grpc.unary_unary_rpc_method_handler
+    make: Callable[..., _Handler]
+    guarded: Callable[..., object]
+    if handler.request_streaming:
+        make, guarded = grpc.stream_stream_rpc_method_handler, _guarded_stream(handler.stream_stream)
+    elif handler.response_streaming:
+        make, guarded = grpc.unary_stream_rpc_method_handler, _guarded_call(handler.unary_stream)
+    else:
+        make, guarded = grpc.unary_unary_rpc_method_handler, _guarded_call(handler.unary_unary)
     return make(guarded, request_deserializer=read, response_serializer=handler.response_serializer)
+
+
+def _guarded_call(call: Any) -> Callable[[object, _Context], Awaitable[object]]:
+    generates = inspect.isasyncgenfunction(call)
+
+    async def guarded(request: object, context: _Context) -> object:
+        if request is _UNREADABLE:
+            await _refuse(context)
+        if not generates:
+            return await call(request, context)
+        answers = call(request, context)
+        try:
+            async for answer in answers:
+                await context.write(answer)
+        finally:
+            await answers.aclose()  # now, not when the garbage collector comes by
+        return None
+
+    return guarded
+
+
+def _guarded_stream(call: Any) -> Callable[[AsyncIterator[object], _Context], AsyncIterator[object]]:
+    async def guarded(requests: AsyncIterator[object], context: _Context) -> AsyncIterator[object]:
+        async def readable() -> AsyncIterator[object]:
+            async for request in requests:
+                if request is _UNREADABLE:
+                    await _refuse(context)
+                yield request
+
+        answers = call(readable(), context)
+        try:
+            async for answer in answers:
+                yield answer
+        finally:
+            await answers.aclose()
+
+    return guarded
+
+
+async def _refuse(context: _Context) -> NoReturn:
+    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is not a message of this method's type")
+    raise AssertionError("abort returned")

@@ -160,6 +160,22 @@ def test_failing_or_trespassing_template_refuses_the_request(body: str) -> None:
         ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}" + body, {}).render(chat(("user", "x")))
 
 
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("{{ raise_exception('Roles must alternate') }}", "refuses them: Roles must alternate"),
+        ("{{ raise_exception('Not this: ' + messages[0].content) }}", "refuses them: TemplateError"),
+        ("{{ raise_exception(messages[0].role) }}", "refuses them: TemplateError"),
+        ("{{ {}[messages[0].content] + 1 }}", "refuses them: UndefinedError"),
+    ],
+)
+def test_an_error_says_what_the_template_says_and_no_message(body: str, told: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        ChatTemplate(body, {}).render(chat(("secret role", "secret content")))
+    assert str(refused.value).endswith(told)
+    assert "secret" not in str(refused.value)
+
+
 def test_thousands_of_altered_contents_take_one_more_rendering() -> None:
     renderings = 0
 

@@ -118,7 +118,30 @@ def test_minus_zero_becomes_zero(field: str) -> None:
         ({"prompt": TokenPrompt([])}, "token_ids"),
         ({"prompt": ChatPrompt([])}, "chat.messages"),
         ({"prompt": ChatPrompt([ChatMessage("user", "x"), ChatMessage("", "y")])}, "chat.messages[1].role"),
+        ({"prompt": ChatPrompt([ChatMessage("x" * 257, "y")])}, "chat.messages[0].role"),
     ],
 )
 def test_other_bad_fields_are_named(parts: dict[str, object], field: str) -> None:
     assert refused_field(request(**parts)) == field
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ({"stopping": StoppingRequest(stop=["secret" * 200])}, "stopping.stop = '1200 characters': expected 1 to 1024"),
+        (
+            {"sampling": SamplingRequest(bad_words=["secret" * 50])},
+            "sampling.bad_words = '300 characters': more than 256",
+        ),
+        ({"prompt": ChatPrompt([ChatMessage("secret" * 50, "y")])}, "[0].role = '300 characters': more than 256"),
+        ({"request_id": "secret" * 50}, "request_id = '300 characters': more than 256"),
+        ({"stopping": StoppingRequest(stop=["secret"] * 17)}, "stopping.stop = 17: more than 16"),
+        ({"sampling": SamplingRequest(n=65)}, "sampling.n = 65: expected 1 to 64"),
+        ({"logprobs": 21}, "output.logprobs = 21: expected 0 to 20"),
+    ],
+)
+def test_the_bound_is_told_and_the_text_is_not(parts: dict[str, object], told: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        validate_request(request(**parts))
+    assert told in str(refused.value)
+    assert "secret" not in str(refused.value)

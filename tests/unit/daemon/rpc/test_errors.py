@@ -1,13 +1,15 @@
 """The table from our errors to statuses."""
 
+from base64 import b64encode
 from urllib.parse import quote
 
 import grpc
+import grpc.aio
 import pytest
 from google.rpc import error_details_pb2
 
 from inflightd.daemon import errors
-from inflightd.daemon.rpc.errors import STATUS_OF_ENDED, status_code, status_details, status_message
+from inflightd.daemon.rpc.errors import STATUS_OF_ENDED, abort, status_code, status_details, status_message
 
 Code = grpc.StatusCode
 
@@ -33,6 +35,8 @@ Code = grpc.StatusCode
         (errors.GenerationEnded("slow_reader", "d"), Code.RESOURCE_EXHAUSTED),
         (errors.GenerationEnded("error", "d"), Code.INTERNAL),
         (errors.GenerationEnded("cancelled", "d"), Code.CANCELLED),
+        (errors.Unauthenticated("no token"), Code.UNAUTHENTICATED),
+        (errors.PermissionDenied("tenant"), Code.PERMISSION_DENIED),
         (errors.InflightdError("?"), Code.INTERNAL),
     ],
 )
@@ -70,3 +74,23 @@ def test_a_message_is_cut_where_no_client_would_accept_it(text: str) -> None:
     assert len(quote(shown, errors="replace")) < 4096
     short = errors.SwapRefused("options", 200 * text)
     assert status_message(short) == str(short)
+
+
+@pytest.mark.parametrize("text", ["x", "%", "\u00e4", "\U0001f986", "\n"])
+@pytest.mark.parametrize("kind", [errors.InvalidRequest, errors.SwapRefused])
+async def test_message_and_details_together_stay_below_what_clients_accept(text: str, kind: type) -> None:
+    long = 10_000 * text
+    error = kind(long, long, long) if kind is errors.InvalidRequest else kind("options", long)
+    sent: list[tuple[str, tuple[tuple[str, bytes], ...]]] = []
+
+    class Context:
+        async def abort(self, code: grpc.StatusCode, message: str, trailing: tuple[tuple[str, bytes], ...]) -> None:
+            sent.append((message, trailing))
+            raise grpc.aio.AbortError
+
+    with pytest.raises(grpc.aio.AbortError):
+        await abort(Context(), error)  # type: ignore[arg-type]
+    ((message, trailing),) = sent
+    assert trailing
+    encoded = sum(len(b64encode(value)) for _, value in trailing)
+    assert len(quote(message, errors="replace")) + encoded < 8192 - 500, "a few words of gRPC's own go with it"
