@@ -23,8 +23,9 @@ from inflightd.daemon.errors import Overloaded
 from inflightd.daemon.front.admission import MAX_RETRY_MS, MIN_RETRY_MS, ModelLimits
 from inflightd.daemon.front.generation import Generation
 from inflightd.daemon.front.intake import Intake
+from inflightd.daemon.front.live_request import LiveRequest
 from inflightd.daemon.front.request import GenerateRequest, StoppingRequest, TextPrompt
-from inflightd.daemon.front.requests import LiveRequest, RequestTable
+from inflightd.daemon.front.requests import RequestTable
 from inflightd.daemon.front.text_api import Text
 from inflightd.daemon.logs import PromptLog
 from inflightd.daemon.metrics import Metrics

@@ -25,6 +25,7 @@ from inflightd.daemon.core.host import EngineHost
 from inflightd.daemon.core.loop import StepLoop
 from inflightd.daemon.core.range_stack import RangeStack
 from inflightd.daemon.core.stall import PlanGuard
+from inflightd.daemon.core.step_mark import StepMark
 from inflightd.daemon.core.wire import Frame, LoadFailed, Loading, Ready, Start
 from inflightd.daemon.engines.factory import load_engine
 from inflightd.daemon.errors import ConfigError, EngineError, SwapRefused
@@ -141,6 +142,7 @@ def _load(start: Start, channel: Channel, ranges: RangeStack | None) -> EngineHo
         prefix_cache=start.kv.prefix_cache,
         guard=guard,
         ranges=ranges,
+        mark=None if start.mark_fd is None else StepMark(start.mark_fd, start.limits.max_batch_size),
     )
     gc.collect()
     gc.freeze()  # what was made until now lives as long as the process: a full collection must not walk it

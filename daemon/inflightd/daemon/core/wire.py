@@ -85,9 +85,18 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
     log_format: Literal["json", "console"] = "json"
     ranges: str = "auto"  # a sink of ranges: see `inflightd.profiling.open_ranges`
     ranges_path: str = ""  # of the sink "chrome"
+    mark_fd: int | None = None  # of the process's own `inflightd.daemon.core.step_mark.StepMark`; None: there is none
 
 
 # --- commands, front -> engine ------------------------------------------------------------------------------------
+
+
+class Resumed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a request had come with an engine process that is gone.  Its prompt was counted and charged there."""
+
+    samples: dict[int, list[int]] = {}  # unfinished sample -> its tokens, never none; empty: no sample has any
+    first_token_ns: int | None = None
+    last_token_ns: int | None = None
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit", omit_defaults=True):
@@ -100,6 +109,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit", omit_defau
     tenant: str = ""
     arrival_ns: int
     deadline_ns: int | None = None
+    resumed: Resumed | None = None  # None: no engine process had begun with it
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):

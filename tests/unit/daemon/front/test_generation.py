@@ -7,7 +7,8 @@ from inflightd.daemon.core.wire import Cancel, Command, Finished, Frame, LoopSta
 from inflightd.daemon.errors import GenerationEnded, Unavailable
 from inflightd.daemon.front.delta import Delta
 from inflightd.daemon.front.generation import Generation
-from inflightd.daemon.front.requests import LiveRequest, RequestTable
+from inflightd.daemon.front.live_request import LiveRequest
+from inflightd.daemon.front.requests import RequestTable
 from inflightd.daemon.front.sample_text import SampleText
 from inflightd.daemon.front.tokenizer_bytes import byte_tokenizer
 

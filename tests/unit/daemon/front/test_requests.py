@@ -10,7 +10,8 @@ from inflightd.daemon.core.sampling.params import SamplingParams
 from inflightd.daemon.core.wire import Cancel, Command, Finished, Frame, LoopState, Started, Submit, TokenDelta
 from inflightd.daemon.engines.api import TokenLogprobs
 from inflightd.daemon.errors import GenerationEnded, Unavailable
-from inflightd.daemon.front.requests import LiveRequest, RequestTable
+from inflightd.daemon.front.live_request import LiveRequest
+from inflightd.daemon.front.requests import RequestTable
 from inflightd.profiling.ranges import Ranges
 
 STATE = LoopState(0, 0, 0, 10, 10, 0, 0, 0, 0, 0, 0, 0, "p", 0)
