@@ -22,6 +22,7 @@ from inflightd.daemon.logs import get_logger
 _log = get_logger(__name__)
 
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.5, 10.0
+STEPS_BACKOFF_S = 1.0  # the longest after a process that made steps: streams wait for the next one
 GOOD_RUN_S = 10.0  # a process that was ready this long resets the backoff
 MAX_FAILED_STARTS = 5  # in a row, each ended before it had got anywhere
 STOP_LIMIT_S = 2.0
@@ -131,6 +132,8 @@ class EngineLink:
                 raise EngineError(f"the engine did not get anywhere in {failed_starts} starts: {detail}")
             if run is Run.SEARCH or (death.was_ready and loop.time() - began_s >= GOOD_RUN_S):
                 backoff_s = FIRST_BACKOFF_S
+            if run is Run.SOMEWHERE:
+                backoff_s = min(backoff_s, STEPS_BACKOFF_S)
             self.restarts += 1
             _log.warning("engine_restart", detail=detail, backoff_s=backoff_s, restarts=self.restarts)
             await self._sleep(backoff_s)
