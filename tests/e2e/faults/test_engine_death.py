@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from inflightd.clients.admin import AsyncAdmin
 from inflightd.clients.client import AsyncClient
 from inflightd.clients.errors import DeadlineError
 from inflightd.clients.prompts import GenerateOptions
@@ -21,6 +20,7 @@ from inflightd.profiling.recording_file import read_recording
 from inflightd.profiling.trace import Life
 from tests.support.answers import Answer, answer
 from tests.support.daemons import Daemon, running_daemon
+from tests.support.deaths import kill_engine, until_ready
 from tests.support.faults import admin_of
 
 SCRIPTED = ("--engine", "scripted", "--kv-blocks", "900", "--scripted-step-ms", "4", "--no-prefix-cache")
@@ -31,22 +31,6 @@ PROMPTS = [[1 + number, 2, 3] * (1 + 9 * number % 40) for number in range(24)]
 def daemon() -> Iterator[Daemon]:
     with running_daemon(*SCRIPTED) as shared:
         yield shared
-
-
-async def kill_engine(admin: AsyncAdmin) -> None:
-    """The one that runs; a new one is ready at the return."""
-    pid = (await admin.status()).engine.pid
-    os.kill(pid, signal.SIGKILL)
-    await until_ready(admin, not_pid=pid)
-
-
-async def until_ready(admin: AsyncAdmin, not_pid: int = 0) -> None:
-    async with asyncio.timeout(20):
-        while True:
-            status = await admin.status()
-            if status.ready and status.engine.pid != not_pid:
-                return
-            await asyncio.sleep(0.02)
 
 
 async def until_tokens(answers: Sequence[Answer], tokens: int) -> None:

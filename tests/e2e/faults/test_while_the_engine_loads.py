@@ -31,11 +31,8 @@ async def test_they_wait_and_are_served_and_the_bounds_hold() -> None:
                 await answer(client, [1, 2], SHORT)
             assert time.monotonic() - began_s < 0.5
             assert caught.value.retry_after_s is not None
-            gone = asyncio.create_task(answer(client, [3], SHORT))
             early[0].cancel()
             await asyncio.sleep(0.2)
-            with pytest.raises(UnavailableError):
-                await gone
             again = await answer(client, [4], SHORT)
             assert again.tokens == 3, "who has left makes room"
             assert [got.tokens for got in await asyncio.gather(*early[1:])] == [3, 3, 3]
