@@ -30,20 +30,27 @@ class Stream:
         self.tokens = 0
         self.silence_s = 0.0
         self._last_s = time.monotonic()
+        self._came = asyncio.Event()
+
+    async def until(self, tokens: int) -> None:
+        while self.tokens < tokens:
+            self._came.clear()
+            await self._came.wait()
 
     async def read(self, client: AsyncClient, number: int) -> None:
-        options = GenerateOptions(max_tokens=100_000, temperature=0.0, ignore_eos=True)
+        options = GenerateOptions(max_tokens=4_000, temperature=0.0, ignore_eos=True)
         async for delta in client.generate(TokenPrompt([10 + number] * 20), options):
             now_s = time.monotonic()
             self.silence_s = max(self.silence_s, now_s - self._last_s)
             self._last_s = now_s
             self.tokens += len(delta.token_ids)
+            self._came.set()
 
 
 async def until_tokens(streams: list[Stream], more: int) -> None:
     wanted = [stream.tokens + more for stream in streams]
-    while any(stream.tokens < tokens for stream, tokens in zip(streams, wanted, strict=True)):
-        await asyncio.sleep(0.02)
+    for stream, tokens in zip(streams, wanted, strict=True):
+        await stream.until(tokens)
 
 
 async def watch(target: str, admin_socket: str) -> None:
@@ -65,9 +72,9 @@ async def watch(target: str, admin_socket: str) -> None:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory(prefix="inflightd-") as folder:
-        with daemon(Path(folder), *(sys.argv[1:] or MODEL)) as (target, admin_socket):
-            asyncio.run(watch(target, admin_socket))
+    served = sys.argv[1:] or MODEL
+    with tempfile.TemporaryDirectory(prefix="inflightd-") as folder, daemon(Path(folder), *served) as (target, admin):
+        asyncio.run(watch(target, admin))
 
 
 if __name__ == "__main__":

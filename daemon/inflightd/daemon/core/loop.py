@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from inflightd.daemon.core.cost import LearnedCost
 from inflightd.daemon.core.kv.manager import KvManager
 from inflightd.daemon.core.kv.view import KvPoolView
 from inflightd.daemon.core.lessons import Lessons, LoopEvent
@@ -39,7 +40,6 @@ from inflightd.schedulers.api import (
 
 if TYPE_CHECKING:
     from inflightd.daemon.clock import Clock
-    from inflightd.daemon.core.cost import LearnedCost
     from inflightd.daemon.core.gap import GapLedger
     from inflightd.daemon.core.kv.figures import KvFigures
     from inflightd.daemon.core.planning import CheckedPlan
@@ -68,11 +68,13 @@ class StepLoop:
         guard: PlanGuard | None = None,
         ranges: RangeStack | None = None,
         mark: StepMark | None = None,
+        cost: LearnedCost | None = None,
     ) -> None:
         """prefix_cache: blocks are found again by their content.  Whether there is swapping is the engine's to say.
 
         guard: limits the time that planning may take; None where time is virtual.  ranges: where steps are traced to;
-        the engine has it too.  mark: is told of each step before it is executed.
+        the engine has it too.  mark: is told of each step before it is executed.  cost: what was learned before; None:
+        nothing.
         """
         info = engine.info
         kv = KvManager(
@@ -98,6 +100,7 @@ class StepLoop:
             capabilities=replace(capabilities or Capabilities(), swap=info.host_blocks_total > 0),
             waiting=MappingProxyType(self.roster.waiting),
             tenants=MappingProxyType(self.roster.tenants.tokens),
+            cost=cost or LearnedCost(),
         )
         self._lessons = Lessons(self._view, self.roster, self.policies)
         self._waits = Waits(self.roster, self.policies, self._lessons.thrash)

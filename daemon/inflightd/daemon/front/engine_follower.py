@@ -8,6 +8,7 @@ import msgspec
 
 from inflightd.daemon.core.kv.table import blocks_for
 from inflightd.daemon.core.wire import (
+    CostLearned,
     Event,
     Frame,
     KvUse,
@@ -62,6 +63,8 @@ class EngineFollower:
                 self._use_policy()
             case KvUse():
                 self.kv_use = event
+            case CostLearned():
+                self._front.link.keep_cost(event.numbers)
             case PolicyFault():
                 self._front.metrics.policy_faults += 1
                 self._front.swaps.on_fault(event)

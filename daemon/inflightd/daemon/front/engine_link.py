@@ -105,6 +105,10 @@ class EngineLink:
         """A restarted engine goes on under this policy."""
         self.start = msgspec.structs.replace(self.start, policy=name, policy_options=options, generation=generation)
 
+    def keep_cost(self, numbers: list[float]) -> None:
+        """A restarted engine knows what its steps cost."""
+        self.start = msgspec.structs.replace(self.start, cost=numbers)
+
     def send(self, command: Command) -> None:
         if self._connection is not None:
             self._connection.send(command)

@@ -142,10 +142,12 @@ async def test_a_killed_engine_is_started_again_under_the_committed_policy() -> 
         await told.until("ready", 1)
         assert (told.ready[0].policy, told.ready[0].generation) == ("p", 0)
         link.commit_policy("q", {"x": 1}, 3)
+        link.keep_cost([1.0, 2.0])
         first_pid = link.pid
         os.kill(first_pid, signal.SIGKILL)
         await told.until("ready", 2)
         assert (told.ready[1].policy, told.ready[1].generation) == ("q", 3)
+        assert link.start.cost == [1.0, 2.0]
         assert link.pid != first_pid
         assert link.restarts == 1
         assert "signal 9" in told.lost[0]
