@@ -68,6 +68,7 @@ class Metrics(Collector):
         self.standstills = 0
         self.engine_restarts = 0
         self.resumed_requests = 0
+        self.last_resume_ns = 0
         self.ready = False
         self.state: LoopState | None = None
         self.policy = ""
@@ -127,6 +128,7 @@ class Metrics(Collector):
     def resumed(self, requests: int, duration_ns: int) -> None:
         """After the death of an engine process there are tokens again."""
         self.resumed_requests += requests
+        self.last_resume_ns = duration_ns
         self.resume.observe(duration_ns)
 
     def totals(self) -> dict[str, int]:

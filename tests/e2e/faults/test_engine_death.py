@@ -116,6 +116,8 @@ async def test_deaths_at_random_moments_lose_and_double_nothing(daemon: Daemon) 
         assert await asyncio.gather(*tasks) == whole
         after = await admin.status()
     assert after.engine.restarts - before.engine.restarts == 4
+    assert int(after.engine.detail["resumed_requests"]) > int(before.engine.detail.get("resumed_requests", 0))
+    assert 0 < int(after.engine.detail["last_resume_ms"]) < 10_000
     assert sum(after.counters.requests_finished.values()) - sum(before.counters.requests_finished.values()) == 120
     assert after.counters.requests_finished.get("error", 0) == 0
     assert (after.counters.in_flight, after.kv.blocks_free) == (0, after.kv.blocks_total)

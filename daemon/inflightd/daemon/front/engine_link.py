@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Protocol
@@ -156,7 +157,8 @@ class EngineLink:
             _log.error("engine_killed", pid=self._process.pid, reason=reason)
             self._kill_reason = reason
             self._set_state(EngineState.RESTARTING)  # now: its end may take long
-            self._process.kill()
+            with suppress(ProcessLookupError):  # it has just ended by itself
+                self._process.kill()
 
     async def _sleep(self, seconds: float) -> None:
         try:
@@ -225,8 +227,8 @@ class EngineLink:
                 if event.stage != self.loading.stage or int(event.fraction * 10) > int(self.loading.fraction * 10):
                     _log.info("engine_loading", stage=event.stage, fraction=round(event.fraction, 3))
                 self.loading = event
-            case _ if self._kill_reason:
-                self._events.on_event(event)  # its last words
+            case Loading() | Ready() | LoadFailed() if self._kill_reason:
+                return  # it will not serve, whatever it says now
             case Ready():
                 self._was_ready = True
                 self._set_state(EngineState.READY)
