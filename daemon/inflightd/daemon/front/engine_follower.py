@@ -21,7 +21,7 @@ from inflightd.daemon.core.wire import (
     Thrashing,
 )
 from inflightd.daemon.front.admission import ModelLimits
-from inflightd.daemon.front.engine_link import Death, EngineState, Run
+from inflightd.daemon.front.engine_events import Death, EngineState, Run
 from inflightd.daemon.front.stall_watch import StallWatch
 from inflightd.daemon.front.wedge_watch import WedgeWatch
 from inflightd.daemon.logs import get_logger, process_context
@@ -35,7 +35,7 @@ NO_KV_USE: Final = KvUse(blocks_held=0, blocks_shared=0, occupancy=0.0, internal
 
 
 class EngineFollower:
-    """The half of a `Frontend` that listens; implements `inflightd.daemon.front.engine_link.EngineEvents`."""
+    """The half of a `Frontend` that listens; implements `inflightd.daemon.front.engine_events.EngineEvents`."""
 
     def __init__(self, front: Frontend, stall_ns: int, wedge_ns: int) -> None:
         """stall_ns: an engine that owes tokens and makes no step for so long stands still: it is written down.

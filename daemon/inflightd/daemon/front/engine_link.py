@@ -8,9 +8,6 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from enum import Enum, StrEnum
-from typing import Protocol
 
 import msgspec
 
@@ -18,6 +15,7 @@ from inflightd.daemon.core.step_mark import LastStep, StepMark
 from inflightd.daemon.core.wire import Command, Event, LoadFailed, Loading, Ready, Start
 from inflightd.daemon.errors import ConfigError, EngineError, Shown
 from inflightd.daemon.front.engine_connection import EngineConnection
+from inflightd.daemon.front.engine_events import Death, EngineEvents, EngineState, Run
 from inflightd.daemon.logs import get_logger
 
 _log = get_logger(__name__)
@@ -28,43 +26,6 @@ GOOD_RUN_S = 10.0  # a process that was ready this long resets the backoff
 MAX_FAILED_STARTS = 5  # in a row, each ended before it had got anywhere
 STOP_LIMIT_S = 2.0
 LAST_WORDS_S = 0.5  # for what a process had sent before it died
-
-
-class EngineState(StrEnum):
-    LOADING = "loading"
-    READY = "ready"
-    RESTARTING = "restarting"
-    STOPPED = "stopped"
-
-
-@dataclass(frozen=True, slots=True)
-class Death:
-    """How an engine process ended that nobody had told to end."""
-
-    detail: str
-    was_ready: bool
-    last: LastStep
-
-
-class Run(Enum):
-    """What to make of a process that has died."""
-
-    NOWHERE = "nowhere"  # after `MAX_FAILED_STARTS` of these in a row there is no sense in another one
-    IDLE = "idle"  # it had nothing to do
-    SOMEWHERE = "somewhere"
-    SEARCH = "search"  # it told something of a request that kills it: the next one starts soon
-
-
-class EngineEvents(Protocol):
-    """Who is told.  All calls come on the event loop."""
-
-    def on_event(self, event: Event) -> None: ...
-    def on_engine_started(self, pid: int) -> None: ...  # a process, which begins to load
-    def on_engine_ready(self, ready: Ready) -> None: ...
-    def on_engine_lost(self, death: Death) -> Run: ...
-    def on_engine_state(self, state: EngineState) -> None: ...
-    def on_engine_load_failed(self, failed: LoadFailed) -> None: ...
-    def on_policy_not_built(self) -> bool: ...  # True: another one has been committed, to start again with
 
 
 def engine_command(fd: int) -> Sequence[str]:

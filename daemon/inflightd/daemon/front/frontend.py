@@ -12,8 +12,9 @@ from pathlib import Path
 from inflightd.daemon.config import Config
 from inflightd.daemon.core.wire import FinishReason, KvUse, Ready
 from inflightd.daemon.errors import InvalidRequest, Overloaded, SwapRefused, Unavailable
+from inflightd.daemon.front.engine_events import EngineState
 from inflightd.daemon.front.engine_follower import EngineFollower
-from inflightd.daemon.front.engine_link import EngineLink, EngineState
+from inflightd.daemon.front.engine_link import EngineLink
 from inflightd.daemon.front.flight import Flight
 from inflightd.daemon.front.generation import Generation
 from inflightd.daemon.front.intake import Intake

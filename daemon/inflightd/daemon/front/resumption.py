@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from inflightd.daemon.core.wire import FinishReason
-from inflightd.daemon.front.engine_link import Death, Run
+from inflightd.daemon.front.engine_events import Death, Run
 from inflightd.daemon.front.poison_search import PoisonSearch
 from inflightd.daemon.front.requests import RequestTable
 from inflightd.daemon.logs import get_logger
@@ -60,6 +60,8 @@ class Resumption:
     def engine_ready(self) -> None:
         """Everybody goes on, or those on trial."""
         self._up = True
+        if not len(self._requests):
+            self._lost_ns = self._interrupted = 0
         self._search.look(self._stuck())
         self._go_on()
 

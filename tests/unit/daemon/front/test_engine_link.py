@@ -24,7 +24,8 @@ from inflightd.daemon.core.wire import (
 )
 from inflightd.daemon.errors import ConfigError, EngineError
 from inflightd.daemon.front import engine_link
-from inflightd.daemon.front.engine_link import Death, EngineLink, EngineState, Run
+from inflightd.daemon.front.engine_events import Death, EngineState, Run
+from inflightd.daemon.front.engine_link import EngineLink
 
 START = Start(
     engine="scripted",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from inflightd.daemon.core.sampling.params import SamplingParams
 from inflightd.daemon.core.step_mark import LastStep
 from inflightd.daemon.core.wire import Cancel, Command, Frame, LoopState, Started, Submit, TokenDelta
-from inflightd.daemon.front.engine_link import Death, Run
+from inflightd.daemon.front.engine_events import Death, Run
 from inflightd.daemon.front.live_request import LiveRequest
 from inflightd.daemon.front.requests import RequestTable
 from inflightd.daemon.front.resumption import Resumption
