@@ -21,7 +21,7 @@ from inflightd.daemon.logs import get_logger
 _log = get_logger(__name__)
 
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.5, 10.0
-STEPS_BACKOFF_S = 1.0  # the longest after a process that made steps: streams wait for the next one
+STEPS_BACKOFF_S = 0.5  # the longest after a process that made steps: streams wait for the next one
 GOOD_RUN_S = 10.0  # a process that was ready this long resets the backoff
 MAX_FAILED_STARTS = 5  # in a row, each ended before it had got anywhere
 STOP_LIMIT_S = 2.0
