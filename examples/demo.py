@@ -35,10 +35,14 @@ def main() -> None:
 
 
 @contextmanager
-def daemon(folder: Path) -> Iterator[tuple[str, str]]:
-    """A daemon on Unix sockets in `folder`: yields its target and its admin socket once it is ready; always ends it."""
+def daemon(folder: Path, *options: str) -> Iterator[tuple[str, str]]:
+    """A daemon on Unix sockets in `folder`: yields its target and its admin socket once it is ready; always ends it.
+
+    options: what it serves and how; by default the model of the demo.
+    """
     target, admin, log = f"unix:{folder / 'grpc.sock'}", str(folder / "admin.sock"), folder / "daemon.log"
-    command = [INFLIGHTD, "serve", "--model", MODEL, "--listen", target, "--admin-socket", admin]
+    served = options or ("--model", MODEL)
+    command = [INFLIGHTD, "serve", *served, "--listen", target, "--admin-socket", admin]
     say("daemon: " + " ".join(["inflightd", *command[1:]]))
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)

@@ -141,12 +141,11 @@ def test_the_command_writes_a_file_and_says_how_much_is_in_it(tight: Daemon, tmp
 async def test_a_killed_engine_leaves_a_dump_and_the_next_one_is_counted_on(tmp_path: Path) -> None:
     with running_daemon(*SCRIPTED, "--kv-blocks", "64") as daemon:
         async with admin_of(daemon) as admin, AsyncClient(daemon.target) as client:
-            stream = asyncio.create_task(read(client, 1000))
+            stream = asyncio.create_task(read(client, 300))
             while (await admin.status()).counters.steps < 50:
                 assert not stream.done()
             os.kill((await admin.status()).engine.pid, signal.SIGKILL)
-            with pytest.raises(ServerError):
-                await stream
+            await stream
             daemon.wait_until(lambda: bool(daemon.logged("trace_dumped", reason="engine_lost")))
             daemon.wait_until(daemon.is_ready)
             before = (await admin.status()).counters
@@ -155,10 +154,10 @@ async def test_a_killed_engine_leaves_a_dump_and_the_next_one_is_counted_on(tmp_
             lost = dump.events[-1]
             assert (dump.header.reason, lost.kind) == ("engine_lost", "engine_lost")
             assert "signal 9" in dump.header.detail
-            assert lost.detail["last_step"] == dump.steps[-1].record.step == before.steps
+            assert lost.detail["last_step"] == dump.steps[-1].record.step < before.steps == 300
             assert (lost.detail["live_requests"], lost.detail["running"]) == (1, 1)
             assert summed(dump) == counted(dump)
-            assert [request.reason for request in dump.requests] in ([], ["error"])
+            assert dump.requests == []
 
             await read(client, 20)
             whole = await taken(admin, tmp_path / "a")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
 import subprocess
@@ -40,33 +39,15 @@ async def read(client: AsyncClient, max_tokens: int) -> int:
 
 
 async def test_health_is_not_serving_while_the_model_loads() -> None:
-    """Case G08 (d); a request meanwhile is told that the daemon is not available yet."""
+    """Case G08 (d); a request meanwhile waits."""
     with running_daemon(*SCRIPTED, "--scripted-load-ms", "2500", wait=False) as daemon:
         async with AsyncClient(daemon.target) as client:
             assert await client.health() == "NOT_SERVING"
-            with pytest.raises(UnavailableError):
-                await read(client, 5)
-            daemon.wait_until(daemon.is_ready)
+            early = asyncio.create_task(read(client, 5))
+            await asyncio.to_thread(daemon.wait_until, daemon.is_ready)
+            assert await early == 5
             assert await client.health() == "SERVING"
             assert await read(client, 5) == 5
-
-
-async def test_streams_end_with_a_status_when_the_engine_dies_and_a_new_engine_serves() -> None:
-    with running_daemon(*SCRIPTED, "--scripted-step-ms", "20") as daemon:
-        async with AsyncClient(daemon.target) as client:
-            streams = [asyncio.create_task(read(client, 1000)) for _ in range(8)]
-            await asyncio.sleep(0.5)
-            first = engine_pid(daemon)
-            killed_s = time.monotonic()
-            os.kill(first, signal.SIGKILL)
-            for outcome in await asyncio.gather(*streams, return_exceptions=True):
-                assert isinstance(outcome, UnavailableError), outcome
-            assert await client.health() == "NOT_SERVING"
-            assert time.monotonic() - killed_s < 2
-            daemon.wait_until(lambda: engine_pid(daemon) not in (0, first) and daemon.status()["ready"] is True)
-            assert await client.health() == "SERVING"
-            assert await read(client, 5) == 5
-        assert daemon.status()["engine"]["restarts"] == 1  # type: ignore[index]
 
 
 @pytest.mark.parametrize("step_ms", ["1", "60000"])

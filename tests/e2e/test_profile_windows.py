@@ -30,7 +30,7 @@ def admin_of(daemon: Daemon) -> AsyncAdmin:
     return AsyncAdmin(f"unix:{daemon.admin}")
 
 
-async def stream_until_the_engine_dies(daemon: Daemon, admin: AsyncAdmin) -> None:
+async def stream_over_the_death_of_the_engine(daemon: Daemon, admin: AsyncAdmin) -> None:
     async with streaming(daemon.target, max_tokens=1000) as streams:
         await streams.go_on(10)
         os.kill((await admin.status()).engine.pid, signal.SIGKILL)
@@ -119,14 +119,12 @@ async def test_the_death_of_the_engine_ends_it_with_what_there_was() -> None:
     with running_daemon(*SCRIPTED) as daemon:
         async with admin_of(daemon) as admin:
             await admin.start_profile()
-            with pytest.raises(ExceptionGroup):
-                await stream_until_the_engine_dies(daemon, admin)
+            await stream_over_the_death_of_the_engine(daemon, admin)
             ended = await admin.stop_profile()
             recording = read_recording(Path(ended.path))
             assert ended.ended_by == recording.header.detail == "engine_lost"
             assert len(recording.steps) == ended.steps > 0
             assert recording.events[-1].kind == "engine_lost"
-            daemon.wait_until(daemon.is_ready)
             await admin.start_profile()
             async with streaming(daemon.target, count=1, max_tokens=5):
                 pass

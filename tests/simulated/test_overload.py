@@ -23,8 +23,10 @@ from inflightd.daemon.errors import Overloaded
 from inflightd.daemon.front.admission import MAX_RETRY_MS, MIN_RETRY_MS, ModelLimits
 from inflightd.daemon.front.generation import Generation
 from inflightd.daemon.front.intake import Intake
+from inflightd.daemon.front.live_request import LiveRequest
+from inflightd.daemon.front.ready_gate import ReadyGate
 from inflightd.daemon.front.request import GenerateRequest, StoppingRequest, TextPrompt
-from inflightd.daemon.front.requests import LiveRequest, RequestTable
+from inflightd.daemon.front.requests import RequestTable
 from inflightd.daemon.front.text_api import Text
 from inflightd.daemon.logs import PromptLog
 from inflightd.daemon.metrics import Metrics
@@ -107,7 +109,10 @@ class Server:
             buffer_tokens=UNBOUNDED, buffer_bytes=UNBOUNDED, stall_ns=10**18,
         )  # fmt: skip
         config = Config(max_queued_requests=requests, max_queued_prompt_tokens=prompt_tokens)
-        self.intake = Intake(config, cast("Text", self.text), self.table, Metrics(), PromptLog(False), lambda: None)
+        gate = ReadyGate(self.clock.now_ns, lambda: None)
+        self.intake = Intake(
+            config, cast("Text", self.text), self.table, Metrics(), PromptLog(False), lambda: None, gate
+        )
         self.intake.limits = ModelLimits(BLOCKS * BLOCK_TOKENS, VOCAB_SIZE, BLOCK_TOKENS, BLOCKS, SLOTS)
 
     def _send(self, command: Command) -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from inflightd.daemon.core.sampling.params import SamplingParams
 from inflightd.daemon.core.wire import Cancel, Command, Submit
-from inflightd.daemon.front.requests import LiveRequest, RequestTable
+from inflightd.daemon.front.live_request import LiveRequest
+from inflightd.daemon.front.requests import RequestTable
 from inflightd.schedulers.registry import build
 from tests.support.loops import STEP_NS, expected_tokens, make_loop
 

@@ -21,10 +21,12 @@ from typing import Final
 from inflightd.daemon.clock import MonotonicClock
 from inflightd.daemon.core.building import build_policy, first_policy
 from inflightd.daemon.core.channel import Channel, ChannelClosedError
+from inflightd.daemon.core.cost import LearnedCost
 from inflightd.daemon.core.host import EngineHost
 from inflightd.daemon.core.loop import StepLoop
 from inflightd.daemon.core.range_stack import RangeStack
 from inflightd.daemon.core.stall import PlanGuard
+from inflightd.daemon.core.step_mark import StepMark
 from inflightd.daemon.core.wire import Frame, LoadFailed, Loading, Ready, Start
 from inflightd.daemon.engines.factory import load_engine
 from inflightd.daemon.errors import ConfigError, EngineError, SwapRefused
@@ -141,6 +143,8 @@ def _load(start: Start, channel: Channel, ranges: RangeStack | None) -> EngineHo
         prefix_cache=start.kv.prefix_cache,
         guard=guard,
         ranges=ranges,
+        mark=None if start.mark_fd is None else StepMark(start.mark_fd, start.limits.max_batch_size),
+        cost=_learned(start.cost),
     )
     gc.collect()
     gc.freeze()  # what was made until now lives as long as the process: a full collection must not walk it
@@ -155,6 +159,17 @@ def _load(start: Start, channel: Channel, ranges: RangeStack | None) -> EngineHo
     )
     channel.send(Frame(state=loop.state()))  # the pool is told of although nobody asks for anything yet
     return EngineHost(loop, channel, build_policy, clock, ranges)
+
+
+def _learned(numbers: list[float]) -> LearnedCost | None:
+    """What another process had learned; numbers that make no sense are no reason not to start."""
+    if not numbers:
+        return None
+    try:
+        return LearnedCost.restore(numbers)
+    except ValueError as error:
+        _log.warning("cost_model_forgotten", error=str(error))
+        return None
 
 
 def _tell_of_failure(start: Start, channel: Channel, error: ConfigError | SwapRefused) -> None:

@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from inflightd.daemon.core.wire import LoopState
-from inflightd.daemon.front.requests import LiveRequest
+from inflightd.daemon.front.live_request import LiveRequest
 from inflightd.profiling.records import StepRecord
 
 _LATENCY_S: Final = (
@@ -67,6 +67,8 @@ class Metrics(Collector):
         self.thrashing_events = 0
         self.standstills = 0
         self.engine_restarts = 0
+        self.resumed_requests = 0
+        self.last_resume_ns = 0
         self.ready = False
         self.state: LoopState | None = None
         self.policy = ""
@@ -79,6 +81,7 @@ class Metrics(Collector):
         self.e2e = Histogram()
         self.queue = Histogram()
         self.step = Histogram()
+        self.resume = Histogram()
         self.step_observers: list[Callable[[StepRecord], None]] = []  # told each step as its record comes
         self._totals = _EngineTotals()
 
@@ -122,6 +125,12 @@ class Metrics(Collector):
             self.state = None
         self.waiting_reasons, self.waiting_by_reason = {}, {}
 
+    def resumed(self, requests: int, duration_ns: int) -> None:
+        """After the death of an engine process there are tokens again."""
+        self.resumed_requests += requests
+        self.last_resume_ns = duration_ns
+        self.resume.observe(duration_ns)
+
     def totals(self) -> dict[str, int]:
         """The loop's counters over all engine processes of this daemon."""
         return self._totals.with_state(self.state)
@@ -133,6 +142,11 @@ class Metrics(Collector):
             "admitted": ("requests_admitted", "Requests admitted.", self.admitted),
             "prompt_tokens": ("prompt_tokens", "Prompt tokens of admitted requests.", self.prompt_tokens),
             "restarts": ("engine_restarts", "Engine processes that ended unasked.", self.engine_restarts),
+            "resumed": (
+                "requests_resumed",
+                "Requests that went on in another engine process.",
+                self.resumed_requests,
+            ),
             "faults": ("policy_faults", "Policies replaced because they failed.", self.policy_faults),
             "policy_swaps": ("policy_swaps", "Policies put in charge by a swap.", self.policy_swaps),
             "thrashing": ("thrashing_events", "How often thrashing began.", self.thrashing_events),
@@ -170,6 +184,7 @@ class Metrics(Collector):
         yield self.e2e.family("inflightd_e2e_seconds", "Arrival to terminal record.")
         yield self.queue.family("inflightd_queue_seconds", "Arrival to first step.")
         yield self.step.family("inflightd_step_seconds", "Duration of a step.")
+        yield self.resume.family("inflightd_resume_seconds", "Death of an engine process to the next token.")
 
 
 _TOTALS: Final = {

@@ -48,19 +48,18 @@ def lives_of(steps: Sequence[RecordedStep], requests: Sequence[RequestRecord]) -
 
 def _in_steps(steps: Sequence[RecordedStep]) -> dict[int, _Seen]:
     seen: dict[int, _Seen] = {}
-    last = 0
+    last, last_end_ns = 0, 0
+    died_ns = steps[0].record.start_ns if steps else 0  # or before that
     for recorded in steps:
         record = recorded.record
-        if record.step <= last:  # another engine: whoever was with the last one is with none
-            for one in seen.values():
-                while one.lost_ns:
-                    one.preempted.append((one.lost_ns.popleft(), record.start_ns))
-        last = record.step
+        if record.step <= last:  # another engine: whoever goes on in it was with the last one until that one's end
+            died_ns = last_end_ns
+        last, last_end_ns = record.step, record.end_ns
         for number in record.started:
             seen.setdefault(number, _Seen()).started_ns = record.start_ns
         for number in record.resumed:
             one = seen.setdefault(number, _Seen())
-            lost_ns = one.lost_ns.popleft() if one.lost_ns else steps[0].record.start_ns  # or before that
+            lost_ns = one.lost_ns.popleft() if one.lost_ns else died_ns
             one.preempted.append((lost_ns, record.start_ns))
         for number, _ in record.chunks:
             seen.setdefault(number, _Seen()).chunk_ends_ns.append(record.end_ns)

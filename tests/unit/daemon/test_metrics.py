@@ -92,3 +92,11 @@ def test_the_endpoint_shows_them() -> None:
     assert 'inflightd_scheduler_generation{policy="p"} 2.0' in text
     assert "inflightd_kv_blocks_free 4.0" in text
     assert 'inflightd_sequences_waiting_by_reason{reason="no blocks"} 3.0' in text
+
+
+def test_resumed_requests_and_how_long_they_had_no_engine() -> None:
+    metrics = Metrics()
+    metrics.resumed(3, 1_500_000_000)
+    figures = {sample.name: sample.value for family in metrics.collect() for sample in family.samples}
+    assert figures["inflightd_requests_resumed_total"] == 3
+    assert (figures["inflightd_resume_seconds_count"], figures["inflightd_resume_seconds_sum"]) == (1, 1.5)

@@ -7,9 +7,11 @@ from itertools import pairwise
 
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 
 from inflightd.profiling.from_recording import trace_of
-from inflightd.profiling.records import Recording
+from inflightd.profiling.recorded_lives import lives_of
+from inflightd.profiling.records import RecordedStep, Recording, StepRecord
 from inflightd.profiling.trace import Life, LifeSpan, Trace
 from tests.support import traces
 from tests.support.random_recordings import of_recordings, recordings
@@ -106,3 +108,24 @@ def test_what_was_before_the_recording_is_told_by_the_requests_record() -> None:
 def test_no_span_ends_before_it_begins(recording: Recording) -> None:
     for span in trace_of(recording).lives:
         assert span.end_ns is None or span.end_ns >= span.start_ns
+
+
+def test_a_request_that_goes_on_in_another_engine_was_in_none_from_the_last_step_on() -> None:
+    engine = Engine()
+    engine.waiting += asks(1)
+    for _ in range(6):
+        engine.step()
+    recording = engine.recording()
+    first = [step.record for step in recording.steps]
+    number = first[0].started[0]
+    load_ns = 400_000_000
+
+    def later(record: StepRecord, step: int) -> StepRecord:
+        moved = {"start_ns": record.start_ns + load_ns, "end_ns": record.end_ns + load_ns, "step": step}
+        return replace(record, started=[], resumed=[number] if step == 1 else [], chunks=[], **moved)
+
+    second = [later(record, step) for step, record in enumerate(first, 1)]
+    steps = [RecordedStep(record, record.end_ns) for record in (*first, *second)]
+    lives = lives_of(steps, [])
+    (away,) = [span for span in lives if span.life is Life.PREEMPTED]
+    assert (away.start_ns, away.end_ns) == (first[-1].end_ns, second[0].start_ns)

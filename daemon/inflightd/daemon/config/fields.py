@@ -135,6 +135,17 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Seconds, Meta(description="A stream whose reader takes nothing for this long is ended.")
     ] = 30.0
 
+    # faults
+    wedge_s: Annotated[
+        float,
+        Meta(
+            description="An engine that owes tokens and makes no step, or loads and does not move, for so long is "
+            "killed and started again; 0: never.",
+            ge=0,
+            le=86_400,
+        ),
+    ] = 60.0
+
     # where it listens
     listen: Annotated[
         list[str], Meta(description="HOST:PORT, [IPV6]:PORT or unix:PATH; may be given more than once; port 0: any.")

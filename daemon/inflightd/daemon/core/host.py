@@ -14,6 +14,7 @@ from inflightd.daemon.core.snapshot import encode_snapshot, take_snapshot
 from inflightd.daemon.core.wire import (
     Cancel,
     Command,
+    CostLearned,
     KvUse,
     SnapshotTaken,
     Submit,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 MAX_BACKLOG_BYTES = 4 * 1024 * 1024
 _MAX_IDLE_S = 60.0  # a policy may ask to be woken later than any poll can wait
 _USE_EVERY_NS = 1_000_000_000
+_COST_EVERY_NS = 10_000_000_000
 _CHECK_AFTER_S = 1.0  # of idleness: then it costs nobody anything
 _PREPARATION_LIMIT_NS = 10_000_000_000
 _PREPARATION_POLL_S = 0.002  # of an idle host
@@ -57,6 +59,7 @@ class EngineHost:
         self._gap = GapLedger(clock, ranges)
         self._checked_steps = 0  # up to which the books have been checked
         self._used_ns = 0  # when the use of the pool was last told
+        self._cost_told_ns = clock.now_ns()
         self._front_behind_ns = 0
         self._commands: deque[Command] = deque()  # that came in and have not been handled
         self._preparation: Preparation | None = None  # of the swap that is under way
@@ -123,6 +126,12 @@ class EngineHost:
                 channel.send(frame)
                 if self._clock.now_ns() - self._used_ns >= _USE_EVERY_NS:
                     channel.send(self._kv_use())
+                    self._tell_cost()
+
+    def _tell_cost(self) -> None:
+        if self._used_ns - self._cost_told_ns >= _COST_EVERY_NS:
+            self._cost_told_ns = self._used_ns
+            self._channel.send(CostLearned(self._loop.cost.snapshot()))
 
     def _kv_use(self) -> KvUse:
         self._used_ns = self._clock.now_ns()

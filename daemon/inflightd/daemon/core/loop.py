@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from inflightd.daemon.core.cost import LearnedCost
 from inflightd.daemon.core.kv.manager import KvManager
 from inflightd.daemon.core.kv.view import KvPoolView
 from inflightd.daemon.core.lessons import Lessons, LoopEvent
@@ -39,12 +40,12 @@ from inflightd.schedulers.api import (
 
 if TYPE_CHECKING:
     from inflightd.daemon.clock import Clock
-    from inflightd.daemon.core.cost import LearnedCost
     from inflightd.daemon.core.gap import GapLedger
     from inflightd.daemon.core.kv.figures import KvFigures
     from inflightd.daemon.core.planning import CheckedPlan
     from inflightd.daemon.core.range_stack import RangeStack
     from inflightd.daemon.core.stall import PlanGuard
+    from inflightd.daemon.core.step_mark import StepMark
     from inflightd.daemon.core.thrash import ThrashDetector
     from inflightd.daemon.engines.api import StepEngine, StepResult
     from inflightd.profiling.records import StepRecord
@@ -66,11 +67,14 @@ class StepLoop:
         prefix_cache: bool = True,
         guard: PlanGuard | None = None,
         ranges: RangeStack | None = None,
+        mark: StepMark | None = None,
+        cost: LearnedCost | None = None,
     ) -> None:
         """prefix_cache: blocks are found again by their content.  Whether there is swapping is the engine's to say.
 
         guard: limits the time that planning may take; None where time is virtual.  ranges: where steps are traced to;
-        the engine has it too.
+        the engine has it too.  mark: is told of each step before it is executed.  cost: what was learned before; None:
+        nothing.
         """
         info = engine.info
         kv = KvManager(
@@ -96,11 +100,14 @@ class StepLoop:
             capabilities=replace(capabilities or Capabilities(), swap=info.host_blocks_total > 0),
             waiting=MappingProxyType(self.roster.waiting),
             tenants=MappingProxyType(self.roster.tenants.tokens),
+            cost=cost or LearnedCost(),
         )
         self._lessons = Lessons(self._view, self.roster, self.policies)
         self._waits = Waits(self.roster, self.policies, self._lessons.thrash)
         self._reservation = Reservation(self.roster, self._view, self._waits)
         self._results = Results(self.roster, self._view, self.totals)
+        self._mark = mark
+        self._marked_events = -1  # `roster.events` when the mark was told who runs
 
     @property
     def has_work(self) -> bool:
@@ -171,12 +178,16 @@ class StepLoop:
         )
         if self._ranges is not None:
             self._ranges.planned(step)
+        if self._mark is not None:
+            self._tell(self._mark, step)
         self._engine.start(batch)
         if overlap is not None:
             began_ns = self._clock.now_ns()
             overlap()
             step.overlap_ns = self._clock.now_ns() - began_ns
         frame, record = self._apply(step, self._engine.finish(), gap)
+        if self._mark is not None:
+            self._mark.end(record.step)
         if self._ranges is not None:
             self._ranges.done(record)
         return frame, events + self._lessons.learn(step, record)
@@ -247,6 +258,14 @@ class StepLoop:
         self.reasons = plan.reasons
         self.wake_ns = plan.wake_ns if plan.is_empty else None
         return plan, faults
+
+    def _tell(self, mark: StepMark, step: StepInHand) -> None:
+        """Who runs is written when it has changed only: in a steady decode this is one number."""
+        events = self.roster.events
+        if step.admitted or events != self._marked_events:
+            mark.requests({sequence.request for sequence in self.roster.running})
+            self._marked_events = events
+        mark.begin(self.totals.steps)
 
     def _reserve(self, plan: CheckedPlan) -> StepInHand:
         step = self._reservation.reserve(plan)

@@ -14,7 +14,7 @@ from inflightd.daemon.core.sequence import Sequence, State, worst_case_blocks
 from inflightd.daemon.core.tenants import TenantCounters
 from inflightd.daemon.core.view import OutputLengths
 from inflightd.daemon.core.waiting import WaitingQueue
-from inflightd.daemon.core.wire import Finished, FinishReason, Started, Submit
+from inflightd.daemon.core.wire import Finished, FinishReason, Resumed, Started, Submit
 from inflightd.daemon.engines.api import BlockMove, MoveKind
 from inflightd.daemon.errors import EngineError
 from inflightd.profiling.ranges import DECODING, PREEMPTED, PREFILLING, QUEUED
@@ -23,6 +23,10 @@ from inflightd.schedulers.api import Limits, Preemption, is_decoding
 if TYPE_CHECKING:
     from inflightd.daemon.core.request_ranges import RequestRanges
     from inflightd.daemon.engines.api import Row
+
+
+def _by_arrival(sequence: Sequence) -> tuple[int, int]:
+    return sequence.arrival_ns, sequence.number
 
 
 @dataclass(slots=True)
@@ -96,13 +100,14 @@ class Roster:
         sequence = Sequence(self._new_number(), submit, state, stop_token_ids, self.kv)
         problem = self._never_fits(submit)
         if problem:
-            for sample in range(params.n):
+            resumed = submit.resumed
+            for sample in (resumed and resumed.samples) or range(params.n):
                 self._end_sample(sequence, sample, FinishReason.ERROR, error=problem)
             return
-        self.kv.prefix.enter(sequence.number, sequence.tenant, sequence.token_ids)
-        self.tenants.enter(sequence.tenant)
-        self.live[sequence.number] = sequence
-        self.requests[submit.number] = {0: sequence}
+        if submit.resumed is not None:
+            self._resume(submit, sequence, submit.resumed)
+            return
+        self._enter(sequence)
         queue = self.waiting.get(submit.service_class)
         if queue is None:
             queue = self.waiting[submit.service_class] = WaitingQueue(self.tenants)
@@ -185,7 +190,7 @@ class Roster:
         if sequence.state is State.RUNNING:
             self.running.remove(sequence)
             self.decoding.leave(sequence)
-            insort(self.preempted, sequence, key=lambda preempted: (preempted.arrival_ns, preempted.number))
+            insort(self.preempted, sequence, key=_by_arrival)
         if kind is Preemption.SWAP:
             sequence.move(State.SWAPPED)
             self._move(MoveKind.OUT, self.kv.swap_out(sequence.number, sequence.computed_tokens))
@@ -275,6 +280,30 @@ class Roster:
         assert set(self.kv.host.held) == {s.number for s in self.preempted if s.state is State.SWAPPED}
         if self.kv.prefix.enabled:
             assert set(self.kv.prefix.texts) == set(self.live)
+
+    def _resume(self, submit: Submit, sequence: Sequence, resumed: Resumed) -> None:
+        """Another engine process had begun with `submit`: its samples stand where dropped ones do, so that they come
+        before all who wait.  sequence: as for a new request; it becomes the first of them."""
+        sequences = [sequence]
+        for sample in list(resumed.samples)[1:]:
+            state = SamplingState(submit.sampling, sample, submit.prompt_ids)
+            sequences.append(Sequence(self._new_number(), submit, state, sequence.stop_token_ids, self.kv))
+        for each, (sample, token_ids) in zip(sequences, resumed.samples.items(), strict=False):
+            state = SamplingState(submit.sampling, sample, submit.prompt_ids)
+            each.resume(state, token_ids, resumed.first_token_ns, resumed.last_token_ns)
+        for each in sequences:
+            each.state = State.PREEMPTED
+            self._enter(each)
+            insort(self.preempted, each, key=_by_arrival)
+            if self.watcher is not None:
+                self.watcher.enter(each, PREEMPTED)
+
+    def _enter(self, sequence: Sequence) -> None:
+        """It is here, and not anywhere yet."""
+        self.kv.prefix.enter(sequence.number, sequence.tenant, sequence.token_ids)
+        self.tenants.enter(sequence.tenant)
+        self.live[sequence.number] = sequence
+        self.requests.setdefault(sequence.request, {})[sequence.sample] = sequence
 
     def _start(self, sequence: Sequence, now_ns: int) -> None:
         self._leave_queue(sequence)

@@ -151,6 +151,16 @@ class Sequence:
             self.sample = self.samples[0]
             self.sampling = self.sampling.fork(self.sample)
 
+    def resume(self, sampling: SamplingState, token_ids: list[int], first_ns: int | None, last_ns: int | None) -> None:
+        """Before it is anywhere: one sample goes on after `token_ids`, which another engine process made of it."""
+        self.sample, self.samples, self.sampling = sampling.sample, (sampling.sample,), sampling
+        sampling.resume(token_ids)
+        self.forks_to_come = 0
+        self.token_ids += token_ids
+        self.total_tokens = len(self.token_ids)
+        self.generated_tokens = self.charged_tokens = len(token_ids)
+        self.first_token_ns, self.last_token_ns = first_ns, last_ns
+
     def fork(self, number: int, sampling: SamplingState) -> Sequence:
         """Another sample of the same request, at the end of the prompt; its blocks are the caller's business."""
         other = object.__new__(Sequence)

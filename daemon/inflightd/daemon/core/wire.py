@@ -85,9 +85,19 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
     log_format: Literal["json", "console"] = "json"
     ranges: str = "auto"  # a sink of ranges: see `inflightd.profiling.open_ranges`
     ranges_path: str = ""  # of the sink "chrome"
+    cost: list[float] = []  # what the last process's cost model had learned; empty: nothing yet
+    mark_fd: int | None = None  # of the process's own `inflightd.daemon.core.step_mark.StepMark`; None: there is none
 
 
 # --- commands, front -> engine ------------------------------------------------------------------------------------
+
+
+class Resumed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a request had come with an engine process that is gone.  Its prompt was counted and charged there."""
+
+    samples: dict[int, list[int]] = {}  # unfinished sample -> its tokens, never none; empty: no sample has any
+    first_token_ns: int | None = None
+    last_token_ns: int | None = None
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit", omit_defaults=True):
@@ -100,6 +110,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit", omit_defau
     tenant: str = ""
     arrival_ns: int
     deadline_ns: int | None = None
+    resumed: Resumed | None = None  # None: no engine process had begun with it
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
@@ -282,6 +293,12 @@ class KvUse(msgspec.Struct, frozen=True, kw_only=True, tag="kv_use"):
     front_behind_ns: int  # time without steps because the front did not take the frames, over the process's life
 
 
+class CostLearned(msgspec.Struct, frozen=True, tag="cost_learned"):
+    """What the cost model knows by now, for the next process; sent every ten seconds of steps."""
+
+    numbers: list[float]  # `LearnedCost.snapshot()`
+
+
 class Frame(msgspec.Struct, frozen=True, kw_only=True, tag="frame", omit_defaults=True):
     """Everything one step produced (or, with step None, what commands alone caused)."""
 
@@ -292,7 +309,19 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, tag="frame", omit_default
     state: LoopState
 
 
-Event = Loading | Ready | LoadFailed | SnapshotTaken | SwapDone | PolicyFault | Thrashing | Standstill | KvUse | Frame
+Event = (
+    Loading
+    | Ready
+    | LoadFailed
+    | SnapshotTaken
+    | SwapDone
+    | PolicyFault
+    | Thrashing
+    | Standstill
+    | KvUse
+    | CostLearned
+    | Frame
+)
 
 
 class FinishReason:

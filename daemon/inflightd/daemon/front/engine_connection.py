@@ -38,13 +38,16 @@ class EngineConnection(asyncio.Protocol):
     def close(self) -> None:
         """After what was sent has been written."""
         self._flush()
-        if self._transport is not None:
-            self._transport.close()
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one, but does not inherit from it
 
     def data_received(self, data: bytes) -> None:
+        if self._transport is None:
+            return  # what comes after the end was settled would be told twice
         try:
             for payload in self._frames.feed(data):
                 for event in decode_events(payload):

@@ -8,6 +8,7 @@ import msgspec
 
 from inflightd.daemon.core.kv.table import blocks_for
 from inflightd.daemon.core.wire import (
+    CostLearned,
     Event,
     Frame,
     KvUse,
@@ -20,8 +21,9 @@ from inflightd.daemon.core.wire import (
     Thrashing,
 )
 from inflightd.daemon.front.admission import ModelLimits
-from inflightd.daemon.front.engine_link import EngineState
+from inflightd.daemon.front.engine_events import Death, EngineState, Run
 from inflightd.daemon.front.stall_watch import StallWatch
+from inflightd.daemon.front.wedge_watch import WedgeWatch
 from inflightd.daemon.logs import get_logger, process_context
 
 if TYPE_CHECKING:
@@ -33,14 +35,19 @@ NO_KV_USE: Final = KvUse(blocks_held=0, blocks_shared=0, occupancy=0.0, internal
 
 
 class EngineFollower:
-    """The half of a `Frontend` that listens; implements `inflightd.daemon.front.engine_link.EngineEvents`."""
+    """The half of a `Frontend` that listens; implements `inflightd.daemon.front.engine_events.EngineEvents`."""
 
-    def __init__(self, front: Frontend, stall_ns: int) -> None:
-        """stall_ns: an engine that owes tokens and makes no step for so long stands still."""
+    def __init__(self, front: Frontend, stall_ns: int, wedge_ns: int) -> None:
+        """stall_ns: an engine that owes tokens and makes no step for so long stands still: it is written down.
+
+        wedge_ns: the same, or a load that does not move: it is killed.
+        """
         self.ready: Ready | None = None  # what the engine turned out to be; the last one's until the next is ready
         self.kv_use = NO_KV_USE  # as it told last
         self._front = front
         self._stall = StallWatch(stall_ns)
+        self._wedge = WedgeWatch(wedge_ns)
+        self._started_ns = 0  # the process that runs, or ran last
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, Frame):
@@ -56,6 +63,8 @@ class EngineFollower:
                 self._use_policy()
             case KvUse():
                 self.kv_use = event
+            case CostLearned():
+                self._front.link.keep_cost(event.numbers)
             case PolicyFault():
                 self._front.metrics.policy_faults += 1
                 self._front.swaps.on_fault(event)
@@ -75,12 +84,15 @@ class EngineFollower:
             self._stall.progress(self._front.flight.step(step, frame.state))
             process_context["step"] = step.step
         self._front.requests.on_frame(frame)
+        if self._front.resumption.attentive:
+            self._front.resumption.on_frame(tokens=bool(frame.tokens))
         self._front.metrics.frame(frame.state, step)
         if self._front.flight.recorder.total_steps >= self._front.windows.until_step:
             self._front.windows.on_steps()
 
     def on_engine_started(self, pid: int) -> None:
         start = self._front.link.start
+        self._started_ns = self._front.now_ns()
         self._front.flight.event("engine_start", engine_pid=pid, policy=start.policy, generation=start.generation)
 
     def on_engine_load_failed(self, failed: LoadFailed) -> None:
@@ -126,6 +138,8 @@ class EngineFollower:
             // blocks_for(ready.max_sequence_tokens, info.block_size_tokens),
             kv_bytes=info.blocks_total * info.block_size_tokens * info.kv_bytes_per_token,
         )
+        self._front.resumption.engine_ready()
+        self._front.intake.gate.changed()
         self._warn_of_reservations(info.blocks_total * info.block_size_tokens, ready.max_sequence_tokens)
         self._front.tell_state()
 
@@ -144,18 +158,28 @@ class EngineFollower:
                 max_batch_size=self._front.config.max_batch_size,
             )
 
-    def on_engine_lost(self, detail: str) -> None:
-        self._front.intake.limits = None
+    def on_engine_lost(self, death: Death) -> Run:
+        front, detail = self._front, death.detail
+        front.intake.limits = None
         self.kv_use = NO_KV_USE
-        self._front.flight.event("engine_lost", detail=detail, **self._last_known())
-        ended = self._front.requests.engine_lost(detail)
-        self._front.swaps.on_lost(detail)
-        self._front.metrics.engine_lost()
-        self._front.flight.engine_gone(self._front.metrics.totals())
-        self._front.windows.engine_lost()
-        if not self._front.link.load_failed:  # that one has been written down
-            self._front.flight.dump("engine_lost", detail)
-        _log.error("engine_lost", detail=detail, ended_requests=ended)
+        front.flight.event("engine_lost", detail=detail, in_step=len(death.last.in_step), **self._last_known())
+        run = front.resumption.engine_lost(death)
+        front.swaps.on_lost(detail)
+        front.metrics.engine_lost()
+        front.flight.engine_gone(front.metrics.totals())
+        front.windows.engine_lost()
+        if not front.link.load_failed:  # that one has been written down
+            front.flight.dump("engine_lost", detail)
+        _log.error("engine_lost", detail=detail, live_requests=len(front.requests), run=run.value)
+        return run
+
+    @property
+    def expected_ready_ns(self) -> int | None:
+        """When the engine that loads is going to be ready, if it takes as long as the last one."""
+        if self.ready is None:
+            return None
+        began_ns = self._started_ns if self._front.link.is_running else self._front.now_ns()
+        return max(self._front.now_ns(), began_ns + self.ready.load_ns)
 
     def on_policy_not_built(self) -> bool:
         return self._front.swaps.on_load_failed()
@@ -175,6 +199,16 @@ class EngineFollower:
             _log.warning("engine_stalled", quiet_s=round(quiet_ns / 1e9, 1), live_requests=len(front.requests))
             front.flight.event("stall", quiet_ns=quiet_ns, **self._last_known())
             front.flight.dump("stall", detail)
+
+    def look_for_wedge(self) -> None:
+        """Once a second or so: end an engine that gets nowhere, in its steps or in its load."""
+        front, link = self._front, self._front.link
+        ready = link.state is EngineState.READY
+        sign = (link.pid, front.flight.recorder.total_steps, link.loading)
+        owes = front.requests.engine_owes if ready else link.is_running
+        quiet_ns = self._wedge.look(front.now_ns(), sign, owes=owes)
+        if quiet_ns is not None:
+            link.kill(f"no {'step' if ready else 'progress of its load'} for {quiet_ns / 1e9:.1f} s")
 
     def _last_known(self) -> dict[str, int | str]:
         """Of the step in flight: what came before it, and who is here."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from inflightd.daemon.core.wire import Event, LoopState
-from inflightd.daemon.front.requests import LiveRequest
+from inflightd.daemon.front.live_request import LiveRequest
 from inflightd.daemon.front.trace_events import kept
 from inflightd.daemon.front.trace_files import DUMP, RECORDING, TraceFiles
 from inflightd.daemon.logs import get_logger

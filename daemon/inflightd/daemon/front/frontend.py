@@ -12,17 +12,21 @@ from pathlib import Path
 from inflightd.daemon.config import Config
 from inflightd.daemon.core.wire import FinishReason, KvUse, Ready
 from inflightd.daemon.errors import InvalidRequest, Overloaded, SwapRefused, Unavailable
+from inflightd.daemon.front.engine_events import EngineState
 from inflightd.daemon.front.engine_follower import EngineFollower
-from inflightd.daemon.front.engine_link import EngineLink, EngineState
+from inflightd.daemon.front.engine_link import EngineLink
 from inflightd.daemon.front.flight import Flight
 from inflightd.daemon.front.generation import Generation
 from inflightd.daemon.front.intake import Intake
+from inflightd.daemon.front.live_request import LiveRequest
 from inflightd.daemon.front.nsys_session import NsysSession
 from inflightd.daemon.front.policies import PolicyCards
 from inflightd.daemon.front.profile_windows import ProfileWindows
+from inflightd.daemon.front.ready_gate import ReadyGate
 from inflightd.daemon.front.recording_header import recording_header
 from inflightd.daemon.front.request import ChatPrompt, GenerateRequest, TextPrompt
-from inflightd.daemon.front.requests import LiveRequest, RequestTable
+from inflightd.daemon.front.requests import RequestTable
+from inflightd.daemon.front.resumption import Resumption
 from inflightd.daemon.front.starting import first_policy, not_usable, start_message
 from inflightd.daemon.front.swaps import Swapped, Swaps
 from inflightd.daemon.front.text_api import Text
@@ -35,7 +39,6 @@ from inflightd.schedulers.options import OptionValue
 
 _log = get_logger(__name__)
 
-RELOAD_RETRY_MS = 1000
 STREAM_BYTES_PER_TOKEN = 1024  # of the bound in tokens: room for log probabilities, but not for all of them
 
 
@@ -74,7 +77,7 @@ class Frontend:
         self.model_name = model_name
         self.metrics = metrics
         policy = first_policy(config)
-        self.follower = EngineFollower(self, int(config.stall_dump_s * 1e9))
+        self.follower = EngineFollower(self, int(config.stall_dump_s * 1e9), int(config.wedge_s * 1e9))
         self.link = EngineLink(start_message(config, model, model_name, log_format, policy), self.follower)
         self.swaps = Swaps(self.link, policy)
         self.policy_cards = PolicyCards()
@@ -98,7 +101,9 @@ class Frontend:
         )
         session = NsysSession(config.nsys_session) if config.nsys_session else None
         self.windows = ProfileWindows(self.flight, session, now_ns)
-        self.intake = Intake(config, text, self.requests, metrics, self.prompts, self._refusal)
+        self.resumption = Resumption(self.requests, now_ns, metrics.resumed)
+        gate = ReadyGate(now_ns, lambda: self.follower.expected_ready_ns)
+        self.intake = Intake(config, text, self.requests, metrics, self.prompts, self._refusal, gate)
         self.draining = False
         self._failed = False
         self._on_state = on_state
@@ -148,6 +153,7 @@ class Frontend:
         except Exception:
             self._failed = True
             self.tell_state()
+            self.intake.gate.changed()
             raise
         finally:
             await self.windows.close()
@@ -174,11 +180,11 @@ class Frontend:
             raise
 
     def _refusal(self) -> Unavailable | None:
-        """Why nothing can be taken in now."""
+        """Why nothing can be taken in any more."""
         if self.draining:
             return Unavailable("the server is shutting down")
-        if self.intake.limits is None:
-            return Unavailable(f"the engine is {self.state}", RELOAD_RETRY_MS)
+        if self._failed:
+            return Unavailable("the engine has failed for good")
         return None
 
     def check_model(self, name: str) -> None:
@@ -248,6 +254,7 @@ class Frontend:
             self.draining = True
             self.metrics.ready = False
             self.tell_state()
+            self.intake.gate.changed()
         return len(self.requests)
 
     def stop(self) -> None:
@@ -257,9 +264,11 @@ class Frontend:
         self.link.stop()
 
     def sweep(self) -> None:
-        """Once a second or so: end streams that nobody reads, and notice an engine that stands still."""
+        """Once a second or so: end streams that nobody reads, and an engine that gets nowhere."""
         self.requests.sweep()
+        self.resumption.look()
         self.follower.look_for_stall()
+        self.follower.look_for_wedge()
 
     # --- observer of the request table: figures, and the pace of the queue
 

@@ -9,7 +9,8 @@ from inflightd.daemon.core.sampling.params import SamplingParams
 from inflightd.daemon.core.wire import Finished, FinishReason
 from inflightd.daemon.errors import GenerationEnded, InflightdError
 from inflightd.daemon.front.delta import Delta, Timings, Usage
-from inflightd.daemon.front.requests import LiveRequest, RequestTable
+from inflightd.daemon.front.live_request import LiveRequest
+from inflightd.daemon.front.requests import RequestTable
 from inflightd.daemon.front.streams import SampleTokens
 from inflightd.daemon.front.text_api import SampleTextStream, TextPiece
 

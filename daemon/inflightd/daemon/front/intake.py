@@ -8,7 +8,7 @@ from functools import partial
 from inflightd.daemon.config import Config
 from inflightd.daemon.config.fields import DEFAULT_CLASS
 from inflightd.daemon.core.wire import Submit
-from inflightd.daemon.errors import InvalidRequest, Unavailable
+from inflightd.daemon.errors import InvalidRequest, Overloaded, Unavailable
 from inflightd.daemon.front.admission import (
     ModelLimits,
     QueueBounds,
@@ -19,6 +19,7 @@ from inflightd.daemon.front.admission import (
 )
 from inflightd.daemon.front.generation import Generation
 from inflightd.daemon.front.prefix_keys import PrefixKeys
+from inflightd.daemon.front.ready_gate import ReadyGate
 from inflightd.daemon.front.request import GenerateRequest
 from inflightd.daemon.front.requests import RequestTable
 from inflightd.daemon.front.text_api import SampleTextStream, Text
@@ -28,7 +29,10 @@ from inflightd.daemon.metrics import Metrics
 
 
 class Intake:
-    """The way in, in the order in which refusing costs least.  `refusal` says why nothing can be taken in now."""
+    """The way in, in the order in which refusing costs least.
+
+    `refusal` says why nothing can be taken in any more.  While there is no engine, requests wait at `gate`.
+    """
 
     def __init__(
         self,
@@ -38,8 +42,10 @@ class Intake:
         metrics: Metrics,
         prompts: PromptLog,
         refusal: Callable[[], Unavailable | None],
+        gate: ReadyGate,
     ) -> None:
         self.limits: ModelLimits | None = None  # of the engine that runs; set by whoever hears of it, as the next
+        self.gate = gate
         self.eos_ids: frozenset[int] = frozenset()
         self.retry = RetryEstimate()
         self._config = config
@@ -54,30 +60,32 @@ class Intake:
 
     async def take(self, request: GenerateRequest) -> Generation:
         """Admit `request`; the caller closes what it gets.  Raises `InvalidRequest`, `Overloaded`, `Unavailable`."""
-        limits = self._serving_limits()
+        self._check_open()
         request = validate_request(request)
         service_class = request.service_class or DEFAULT_CLASS
         if service_class not in self._classes:
             raise InvalidRequest("service_class", service_class, f"configured: {', '.join(self._classes)}")
         # Before the text is worked on: a full queue must cost nothing.
-        check_queue(self._bounds, self._requests.queued_requests, self._requests.queued_prompt_tokens, 0, self.retry)
-        self._text.check_size(request.prompt, limits.max_sequence_tokens)
+        self._check_queue(0)
+        if self.limits is not None:
+            self._text.check_size(request.prompt, self.limits.max_sequence_tokens)
         self._prompts.prompt(request.request_id, request.prompt)
         prompt_ids = await self._text.prompt_ids(request.prompt)
         check_class(service_class, self._classes[service_class].max_prompt_tokens, len(prompt_ids))
         bad_words = request.sampling.bad_word_ids
         if request.sampling.bad_words:
             bad_words = [*bad_words, *await self._text.bad_word_ids(request.sampling.bad_words)]
+        deadline_ns = self._deadline_ns(request)
+        if self.limits is None:
+            self._check_queue(len(prompt_ids))
+        while self.limits is None:
+            self._check_open()
+            await self.gate.wait(len(prompt_ids), deadline_ns)
         # The engine may be another one by now; from here to the submission nothing else runs.
-        limits = self._serving_limits()
+        self._check_open()
+        limits = self.limits
         sampling = fitted_sampling(request, prompt_ids, bad_words, limits, self._config.default_max_tokens)
-        check_queue(
-            self._bounds,
-            self._requests.queued_requests,
-            self._requests.queued_prompt_tokens,
-            len(prompt_ids),
-            self.retry,
-        )
+        self._check_queue(len(prompt_ids))
         submit = Submit(
             number=self._requests.next_number(),
             prompt_ids=prompt_ids,
@@ -85,7 +93,7 @@ class Intake:
             service_class=service_class,
             tenant=request.tenant,
             arrival_ns=request.arrival_ns,
-            deadline_ns=self._deadline_ns(request),
+            deadline_ns=deadline_ns,
         )
         live = self._requests.add(submit, request.request_id)
         live.prefix_keys = self._prefix_keys.of(prompt_ids)
@@ -110,8 +118,17 @@ class Intake:
         lifetime_ns = request.arrival_ns + int(self._config.request_lifetime_s * 1e9)
         return lifetime_ns if request.deadline_ns is None else min(request.deadline_ns, lifetime_ns)
 
-    def _serving_limits(self) -> ModelLimits:
+    def _check_queue(self, prompt_tokens: int) -> None:
+        """Raises `Overloaded` if one more may not wait; `Unavailable`, while that is for want of an engine."""
+        queued_requests = self._requests.queued_requests + self.gate.waiting_requests
+        queued_tokens = self._requests.queued_prompt_tokens + self.gate.waiting_prompt_tokens
+        try:
+            check_queue(self._bounds, queued_requests, queued_tokens, prompt_tokens, self.retry)
+        except Overloaded as overloaded:
+            if self.limits is None:
+                raise self.gate.too_late(f"there is no engine now, and {overloaded.reason}") from None
+            raise
+
+    def _check_open(self) -> None:
         if (refusal := self._refusal()) is not None:
             raise refusal
-        assert self.limits is not None, "without them there is a refusal"
-        return self.limits

@@ -3,70 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from inflightd.daemon.core.wire import Cancel, Command, FinishReason, Frame, Submit
-from inflightd.daemon.errors import GenerationEnded, Unavailable
+from inflightd.daemon.core.wire import Cancel, Command, Finished, FinishReason, Frame, Submit
+from inflightd.daemon.errors import GenerationEnded
+from inflightd.daemon.front.live_request import LiveRequest
 from inflightd.daemon.front.streams import TokenStream
 from inflightd.profiling.ranges import REQUEST, Ranges
+from inflightd.profiling.records import PreemptedRecord
 
 _ENDED_BY_US = {
     FinishReason.DEADLINE: "the deadline passed",
     FinishReason.DRAINED: "the server is shutting down",
     FinishReason.SLOW_READER: "the reader is too far behind",
 }
-
-
-class LiveRequest:
-    """One request from submission to its terminal record.  Changed by `RequestTable` only."""
-
-    __slots__ = (
-        "arrival_ns",
-        "cached_tokens",
-        "deadline_ns",
-        "first_token_ns",
-        "generated_tokens",
-        "last_token_ns",
-        "longest_gap_ns",
-        "number",
-        "open_samples",
-        "preemptions",
-        "prefix_keys",
-        "prompt_tokens",
-        "range",
-        "request_id",
-        "sample_last_ns",
-        "scheduled_ns",
-        "service_class",
-        "slow_reader",
-        "stream",
-        "task",
-        "timer",
-    )
-
-    def __init__(self, submit: Submit, request_id: str, stream: TokenStream) -> None:
-        self.number = submit.number
-        self.request_id = request_id
-        self.service_class = submit.service_class
-        self.prompt_tokens = len(submit.prompt_ids)
-        self.arrival_ns = submit.arrival_ns
-        self.deadline_ns = submit.deadline_ns
-        self.stream = stream
-        self.open_samples = submit.sampling.n  # not ended by the engine
-        self.sample_last_ns = [0] * submit.sampling.n  # last token's time; 0: none yet
-        self.first_token_ns = 0
-        self.last_token_ns = 0
-        self.longest_gap_ns = 0  # between two tokens of one sample
-        self.scheduled_ns = 0
-        self.generated_tokens = 0
-        self.cached_tokens = 0
-        self.preemptions = 0
-        self.prefix_keys: list[int] = []  # set by whoever knows the prompt
-        self.range: object = None  # that ends with the terminal record
-        self.slow_reader = False  # ended because nobody read; the task was cancelled by us, not by its client
-        self.task: asyncio.Task[object] | None = None  # the handler; cancelled when its reader is stuck
-        self.timer: asyncio.TimerHandle | None = None
 
 
 class RequestObserver(Protocol):
@@ -103,6 +54,7 @@ class RequestTable:
         self._buffer_bytes = buffer_bytes
         self._stall_ns = stall_ns
         self._ranges = ranges
+        self.holding = False  # what is added now is not sent down: `submit` does it later
         # All mutable state: the live requests by number, and of those without a first token count and prompt tokens.
         self._live: dict[int, LiveRequest] = {}
         self._last_number = 0
@@ -120,7 +72,7 @@ class RequestTable:
         return self._last_number
 
     def add(self, submit: Submit, request_id: str) -> LiveRequest:
-        """Send `submit` down and follow it.  Its deadline, if any, is enforced from here on."""
+        """Follow `submit`, and send it down unless requests are held.  Its deadline is enforced from here on."""
         live = LiveRequest(submit, request_id, TokenStream(self._now_ns))
         self._live[submit.number] = live
         if self._ranges is not None:
@@ -130,8 +82,15 @@ class RequestTable:
         if submit.deadline_ns is not None:
             delay_s = max(0, submit.deadline_ns - self._now_ns()) / 1e9
             live.timer = asyncio.get_running_loop().call_later(delay_s, self.end, live, FinishReason.DEADLINE)
-        self._send(submit)
+        if not self.holding:
+            self.submit(live)
         return live
+
+    def submit(self, live: LiveRequest) -> None:
+        """Send it down, with how far it has come; nothing happens if the engine has it, or owes it nothing."""
+        if live.submitted_tokens is None and live.open_samples:
+            live.submitted_tokens = live.generated_tokens
+            self._send(live.submission())
 
     def on_frame(self, frame: Frame) -> None:
         """Hand out a step's tokens.  Numbers that are not alive (cancelled a moment ago) are passed over."""
@@ -140,12 +99,18 @@ class RequestTable:
             live = self._live.get(started.number)
             if live is not None:
                 live.scheduled_ns, live.cached_tokens = started.scheduled_ns, started.cached_tokens
+        step = frame.step
+        if step is not None and step.preemptions:
+            self._preempted(step.preemptions)
         for delta in frame.tokens:
             live = self._live.get(delta.number)
             if live is None:
                 continue
             tokens = len(delta.token_ids)
-            live.generated_tokens += tokens
+            if tokens == 1:
+                live.received[delta.sample].append(delta.token_ids[0])
+            else:
+                live.received[delta.sample].extend(delta.token_ids)
             if not live.first_token_ns:
                 self._started(live, now_ns)
             last_ns = live.sample_last_ns[delta.sample]
@@ -163,16 +128,16 @@ class RequestTable:
             live = self._live.get(finished.number)
             if live is None:
                 continue
-            live.open_samples -= 1
-            live.cached_tokens = max(live.cached_tokens, finished.cached_tokens)
-            live.preemptions += finished.preemptions
-            if finished.scheduled_ns is not None:
-                live.scheduled_ns = min(live.scheduled_ns or finished.scheduled_ns, finished.scheduled_ns)
-            live.stream.finish(finished)
+            self._finished(live, finished)
 
     def stop_sample(self, live: LiveRequest, sample: int) -> None:
         """A stop string was met: the engine need not go on with this sample."""
-        if live.number in self._live:
+        if live.number not in self._live or sample not in live.open_samples:
+            return
+        live.stopped.add(sample)
+        if live.submitted_tokens is None:
+            self._end_stopped(live)
+        else:
             self._send(Cancel(live.number, FinishReason.STOP_STRING, sample))
 
     def end(self, live: LiveRequest, reason: str, detail: str = "") -> None:
@@ -191,7 +156,7 @@ class RequestTable:
             live.timer.cancel()
         if not live.first_token_ns:
             self._leave_queue(live)
-        if live.open_samples > 0:
+        if live.open_samples and live.submitted_tokens is not None:
             self._send(Cancel(live.number, reason))
         if self._ranges is not None:
             self._ranges.close_request(live.range)
@@ -200,8 +165,8 @@ class RequestTable:
 
     @property
     def engine_owes(self) -> bool:
-        """Some request has not been finished by the engine."""
-        return any(live.open_samples > 0 for live in self._live.values())
+        """Some request was sent to the engine and has not been finished by it."""
+        return any(live.open_samples and live.submitted_tokens is not None for live in self._live.values())
 
     def end_all(self, reason: str) -> int:
         """How many were ended."""
@@ -210,14 +175,19 @@ class RequestTable:
             self.end(live, reason)
         return len(ended)
 
-    def engine_lost(self, detail: str) -> int:
-        """The engine process is gone with all that ran in it.  Requests whose tokens are all here are not touched."""
-        lost = [live for live in self._live.values() if live.open_samples > 0]
-        for live in lost:
-            live.open_samples = 0  # nobody to send a Cancel to
-            if self.close(live, FinishReason.ERROR):
-                live.stream.fail(Unavailable(detail))
-        return len(lost)
+    def engine_lost(self) -> list[LiveRequest]:
+        """The engine process is gone with all that ran in it: the requests to go on with, in the order of arrival.
+
+        Requests whose tokens are all here are not touched; a sample whose text is complete ends as it would have.
+        """
+        lost: list[LiveRequest] = []
+        for live in list(self._live.values()):
+            live.preemptions = max(live.preemptions, live.preemptions_seen)
+            live.submitted_tokens = None
+            self._end_stopped(live)
+            if live.open_samples:
+                lost.append(live)
+        return sorted(lost, key=lambda live: (live.arrival_ns, live.number))
 
     def sweep(self) -> None:
         """Once a second or so: end the streams whose reader has stopped reading."""
@@ -232,6 +202,26 @@ class RequestTable:
         # The handler may be inside a write that will not return: only cancelling its task gets it out.
         if live.task is not None:
             live.task.cancel()
+
+    def _finished(self, live: LiveRequest, finished: Finished) -> None:
+        live.open_samples.discard(finished.sample)
+        live.cached_tokens = max(live.cached_tokens, finished.cached_tokens)
+        live.preemptions += finished.preemptions
+        if finished.scheduled_ns is not None:
+            live.scheduled_ns = min(live.scheduled_ns or finished.scheduled_ns, finished.scheduled_ns)
+        live.stream.finish(finished)
+
+    def _end_stopped(self, live: LiveRequest) -> None:
+        """No engine has it: samples whose text is complete end here."""
+        for sample in sorted(live.stopped & live.open_samples):
+            tokens = len(live.received[sample])
+            self._finished(live, Finished(live.number, sample, FinishReason.STOP_STRING, tokens, 0, 0, None))
+
+    def _preempted(self, records: Iterable[PreemptedRecord]) -> None:
+        for record in records:
+            live = self._live.get(record.request)
+            if live is not None:
+                live.preemptions_seen += 1
 
     def _started(self, live: LiveRequest, now_ns: int) -> None:
         live.first_token_ns = now_ns

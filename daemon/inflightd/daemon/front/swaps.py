@@ -11,7 +11,8 @@ from typing import Final, TypeVar
 from inflightd.daemon.core.drain import Drain
 from inflightd.daemon.core.wire import PolicyFault, SnapshotTaken, SwapDone, SwapPolicy, TakeSnapshot
 from inflightd.daemon.errors import SwapRefused, Unavailable
-from inflightd.daemon.front.engine_link import EngineLink, EngineState
+from inflightd.daemon.front.engine_events import EngineState
+from inflightd.daemon.front.engine_link import EngineLink
 from inflightd.daemon.front.policies import PolicyInUse, is_own, parsed_options
 from inflightd.daemon.rehearsal.messages import Job, Report
 from inflightd.daemon.rehearsal.process import rehearse

@@ -193,6 +193,10 @@ class ControlService(pb_grpc.ControlServicer):
             status.load_ns = ready.load_ns
             status.max_sequence_tokens = ready.max_sequence_tokens
             status.detail.update(ready.info.detail)
+        metrics = self._front.metrics
+        if metrics.resumed_requests:
+            status.detail["resumed_requests"] = str(metrics.resumed_requests)
+            status.detail["last_resume_ms"] = str(metrics.last_resume_ns // 1_000_000)
         return status
 
     def _scheduler(self) -> pb.SchedulerStatus:

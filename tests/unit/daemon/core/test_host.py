@@ -13,11 +13,13 @@ import pytest
 
 from inflightd.daemon.core import host as host_module
 from inflightd.daemon.core.channel import ChannelClosedError
+from inflightd.daemon.core.cost import LearnedCost
 from inflightd.daemon.core.drain import Drain, DrainOptions
 from inflightd.daemon.core.loop import StepLoop
 from inflightd.daemon.core.snapshot import decode_snapshot
 from inflightd.daemon.core.wire import (
     Cancel,
+    CostLearned,
     FinishReason,
     Frame,
     KvUse,
@@ -229,6 +231,16 @@ def test_the_use_of_the_pool_is_told_while_it_is_used_and_when_it_is_idle(monkey
         assert fullest.occupancy == pytest.approx(3 / front.loop.roster.kv.blocks_total)
         assert 0.3 < fullest.internal_fragmentation < 0.6
         assert front.all_of(KvUse)[-1].internal_fragmentation == 0
+
+
+def test_what_the_cost_model_has_learned_is_told_for_the_next_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_module, "_USE_EVERY_NS", 0)
+    monkeypatch.setattr(host_module, "_COST_EVERY_NS", 0)
+    with hosted() as front:
+        front.submit(1, [3] * 40, max_tokens=30)
+        front.read_until(lambda: len(front.finished) == 1 and bool(front.all_of(CostLearned)))
+        told = LearnedCost.restore(front.all_of(CostLearned)[-1].numbers)
+    assert 0 < told.steps <= 30
 
 
 def test_a_swap_is_answered_while_idle_and_a_bad_one_changes_nothing() -> None:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from inflightd.daemon.core.step_mark import LastStep
 from inflightd.daemon.core.wire import (
     Cancel,
     ClassSettings,
@@ -23,7 +24,8 @@ from inflightd.daemon.core.wire import (
 )
 from inflightd.daemon.errors import ConfigError, EngineError
 from inflightd.daemon.front import engine_link
-from inflightd.daemon.front.engine_link import EngineLink, EngineState
+from inflightd.daemon.front.engine_events import Death, EngineState, Run
+from inflightd.daemon.front.engine_link import EngineLink
 
 START = Start(
     engine="scripted",
@@ -63,6 +65,7 @@ class Told:
         self.pids: list[int] = []  # of the processes that were started
         self.failed: list[LoadFailed] = []
         self.lost: list[str] = []
+        self.deaths: list[Death] = []
         self.states: list[EngineState] = []
         self.changed = asyncio.Event()
         self.other_policies: list[bool] = []  # whether there is one to start again with
@@ -81,9 +84,11 @@ class Told:
         self.ready.append(ready)
         self.changed.set()
 
-    def on_engine_lost(self, detail: str) -> None:
-        self.lost.append(detail)
+    def on_engine_lost(self, death: Death) -> Run:
+        self.lost.append(death.detail)
+        self.deaths.append(death)
         self.changed.set()
+        return Run.SOMEWHERE if death.was_ready else Run.NOWHERE
 
     def on_engine_state(self, state: EngineState) -> None:
         self.states.append(state)
@@ -138,10 +143,12 @@ async def test_a_killed_engine_is_started_again_under_the_committed_policy() -> 
         await told.until("ready", 1)
         assert (told.ready[0].policy, told.ready[0].generation) == ("p", 0)
         link.commit_policy("q", {"x": 1}, 3)
+        link.keep_cost([1.0, 2.0])
         first_pid = link.pid
         os.kill(first_pid, signal.SIGKILL)
         await told.until("ready", 2)
         assert (told.ready[1].policy, told.ready[1].generation) == ("q", 3)
+        assert link.start.cost == [1.0, 2.0]
         assert link.pid != first_pid
         assert link.restarts == 1
         assert "signal 9" in told.lost[0]
@@ -207,3 +214,34 @@ async def test_a_process_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyP
         link.stop()
         await asyncio.wait_for(task, 5)
     assert told.lost == []
+
+
+async def test_a_process_of_no_use_is_killed_and_lost_for_that_reason() -> None:
+    link, told = running("send(ready)\ntime.sleep(60)")
+    async with supervised(link):
+        await told.until("ready", 1)
+        link.kill("no step for 9 s")
+        assert link.state is EngineState.RESTARTING, "at once: its end may take long"
+        assert not link.is_running
+        await told.until("ready", 2)
+        assert "was killed: no step for 9 s" in told.lost[0]
+
+
+async def test_the_step_a_process_died_in_is_known() -> None:
+    script = """
+        import os
+        from inflightd.daemon.core.step_mark import StepMark
+        mark = StepMark(start["mark_fd"], 1)
+        mark.requests([77])
+        for step in (1, 2):
+            mark.begin(step)
+            mark.end(step)
+        mark.begin(3)
+        send(ready)
+        os.kill(os.getpid(), 9)
+    """
+    link, told = running(script)
+    async with supervised(link):
+        await told.until("lost", 1)
+    assert told.deaths[0].last == LastStep(2, (77,))
+    assert told.deaths[0].was_ready, "what it had sent before it died was read"

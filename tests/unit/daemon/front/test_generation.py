@@ -4,10 +4,11 @@ import pytest
 
 from inflightd.daemon.core.sampling.params import SamplingParams
 from inflightd.daemon.core.wire import Cancel, Command, Finished, Frame, LoopState, Started, Submit, TokenDelta
-from inflightd.daemon.errors import GenerationEnded, Unavailable
+from inflightd.daemon.errors import GenerationEnded
 from inflightd.daemon.front.delta import Delta
 from inflightd.daemon.front.generation import Generation
-from inflightd.daemon.front.requests import LiveRequest, RequestTable
+from inflightd.daemon.front.live_request import LiveRequest
+from inflightd.daemon.front.requests import RequestTable
 from inflightd.daemon.front.sample_text import SampleText
 from inflightd.daemon.front.tokenizer_bytes import byte_tokenizer
 
@@ -44,6 +45,11 @@ class Bench:
             sampling,
             lambda: SampleText(TOKENIZER, stops=stops, stop_ids=frozenset({EOS})),
         )
+
+    def lose_engine(self) -> None:
+        """And go on in the next."""
+        for live in self.table.engine_lost():
+            self.table.submit(live)
 
     def first_token(self, live: LiveRequest, now_ns: int) -> None:
         assert now_ns == self.at_ns
@@ -166,24 +172,51 @@ async def test_what_there_was_comes_with_the_reason_before_the_error(reason: str
     assert bench.terminals == [reason]
 
 
-async def test_a_lost_engine_is_unavailable() -> None:
-    bench = Bench()
-    bench.frame((0, ids("a")))
-    bench.table.engine_lost("it died")
+async def test_over_the_loss_of_an_engine_the_text_goes_on() -> None:
+    bench = Bench(stops=("bcd",))
+    bench.frame((0, ids("ab")))
+    (first,) = await bench.generation.next()
+    assert first.text == "a", "the rest may become the stop string"
+    bench.lose_engine()
+    bench.frame((0, ids("c")))
+    bench.frame((0, ids("x")), finished={0: "length"})
+    deltas = await bench.all()
+    assert "".join(delta.text for delta in deltas) == "bcx"
+    usage = deltas[-1].usage
+    assert usage is not None
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens) == (3, 4, 2)
+
+
+async def test_a_stop_string_may_begin_in_one_engine_and_end_in_the_next() -> None:
+    bench = Bench(stops=("bcd",))
+    bench.frame((0, ids("ab")))
     await bench.generation.next()
-    (last,) = await bench.generation.next()
-    assert last.finish_reason == "error"
-    with pytest.raises(Unavailable, match="it died"):
-        await bench.generation.next()
+    bench.lose_engine()
+    bench.frame((0, ids("cd")))
+    bench.frame(finished={0: "stop_string"})
+    deltas = await bench.all()
+    assert "".join(delta.text for delta in deltas) == ""
+    assert (deltas[-1].finish_reason, deltas[-1].matched_stop) == ("stop_string", "bcd")
 
 
 async def test_an_engine_lost_after_the_stop_string_took_nothing_away() -> None:
     bench = Bench(stops=("b",))
     bench.frame((0, ids("ab")))
     await bench.generation.next()
-    bench.table.engine_lost("it died")
+    bench.lose_engine()
     (last,) = await bench.all()
     assert (last.finish_reason, last.matched_stop) == ("stop_string", "b")
+    assert len([command for command in bench.sent if isinstance(command, Submit)]) == 1, "nothing is left to compute"
+
+
+async def test_a_stop_string_found_after_the_loss_ends_the_sample_too() -> None:
+    bench = Bench(stops=("b",))
+    bench.frame((0, ids("ab")))
+    assert bench.table.engine_lost() == [bench.live]
+    deltas = await bench.all()
+    assert (deltas[-1].finish_reason, deltas[-1].matched_stop) == ("stop_string", "b")
+    bench.table.submit(bench.live)
+    assert len([command for command in bench.sent if isinstance(command, Submit)]) == 1
 
 
 async def test_an_error_of_the_engine_for_one_request_ends_that_one() -> None:

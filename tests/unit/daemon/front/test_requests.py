@@ -9,8 +9,9 @@ import pytest
 from inflightd.daemon.core.sampling.params import SamplingParams
 from inflightd.daemon.core.wire import Cancel, Command, Finished, Frame, LoopState, Started, Submit, TokenDelta
 from inflightd.daemon.engines.api import TokenLogprobs
-from inflightd.daemon.errors import GenerationEnded, Unavailable
-from inflightd.daemon.front.requests import LiveRequest, RequestTable
+from inflightd.daemon.errors import GenerationEnded
+from inflightd.daemon.front.live_request import LiveRequest
+from inflightd.daemon.front.requests import RequestTable
 from inflightd.profiling.ranges import Ranges
 
 STATE = LoopState(0, 0, 0, 10, 10, 0, 0, 0, 0, 0, 0, 0, "p", 0)
@@ -173,15 +174,13 @@ async def test_a_stalled_reader_is_found_by_the_sweep() -> None:
     assert list(bench.table) == [waiting]
 
 
-async def test_a_lost_engine_ends_only_what_it_still_owed() -> None:
+async def test_a_lost_engine_takes_nothing_from_a_request_whose_tokens_are_all_here() -> None:
     bench = Bench()
     whole, broken = bench.add(), bench.add()
     bench.frame(TokenDelta(whole.number, 0, [1]), finished=(done(whole.number),))
-    assert bench.table.engine_lost("it died") == 1
-    assert bench.terminals == [(broken.number, "error")]
+    assert bench.table.engine_lost() == [broken]
+    assert bench.terminals == []
     assert bench.cancels() == []
-    with pytest.raises(Unavailable, match="it died"):
-        await broken.stream.take()
     assert (await whole.stream.take())[0].finished == done(whole.number)
 
 
@@ -202,7 +201,8 @@ async def test_every_request_has_one_record_under_random_ends() -> None:
                 case 2:
                     bench.frame(finished=(done(live.number, sample),))
                 case 3:
-                    bench.table.engine_lost("gone")
+                    for lost in bench.table.engine_lost():
+                        bench.table.submit(lost)
                 case _:
                     bench.frame(TokenDelta(live.number, sample, [1]))
         bench.table.end_all("drained")
@@ -256,7 +256,8 @@ async def test_each_request_has_a_range_with_one_end_however_it_ends() -> None:
                 case 2:
                     bench.frame(finished=(done(live.number, choose.randrange(len(live.sample_last_ns))),))
                 case 3:
-                    bench.table.engine_lost("gone")
+                    for lost in bench.table.engine_lost():
+                        bench.table.submit(lost)
                 case _:
                     bench.frame(TokenDelta(live.number, 0, [1]))
         bench.table.end_all("drained")

@@ -11,7 +11,8 @@ from inflightd.daemon.config import load_config
 from inflightd.daemon.core.wire import Command, PolicyFault, SnapshotTaken, SwapDone, SwapPolicy, TakeSnapshot
 from inflightd.daemon.errors import SwapRefused, Unavailable
 from inflightd.daemon.front import swaps as swaps_module
-from inflightd.daemon.front.engine_link import EngineLink, EngineState
+from inflightd.daemon.front.engine_events import EngineState
+from inflightd.daemon.front.engine_link import EngineLink
 from inflightd.daemon.front.policies import parsed_options
 from inflightd.daemon.front.starting import first_policy, start_message
 from inflightd.daemon.front.swaps import Swapped, Swaps

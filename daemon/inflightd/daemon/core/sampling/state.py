@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from inflightd.daemon.core.sampling.params import SamplingParams
@@ -38,6 +38,11 @@ class SamplingState:
         self.output_ids.append(token_id)
         if self.tally is not None:
             self.tally.observe(token_id)
+
+    def resume(self, token_ids: Iterable[int]) -> None:
+        """The sample had these tokens when another engine process ended."""
+        for token_id in token_ids:
+            self.observe(token_id)
 
     def fork(self, sample: int) -> SamplingState:
         """The state of another sample of the same request, before any token."""
