@@ -6,7 +6,7 @@ Times are nanoseconds on the source's own clock.  What a source does not tell is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from inflightd.profiling.records import Header, RequestRecord, TraceEvent
@@ -140,3 +140,16 @@ class Trace:
     requests: Sequence[RequestRecord] = ()  # that ended
     events: Sequence[TraceEvent] = ()  # of a recording, oldest first
     notes: Sequence[str] = ()  # what a reader should know of the source: rows that were malformed, open ranges, ...
+
+
+def clipped(trace: Trace) -> Trace:
+    """The same with every state of a request that had not ended when the trace did ended there.
+
+    Else such states are in no average: how long they would have gone on is not known.
+    """
+    lives = [
+        replace(life, end_ns=max(life.start_ns, trace.end_ns)) if life.end_ns is None else life for life in trace.lives
+    ]
+    open_lives = sum(life.end_ns is None for life in trace.lives)
+    note = f"states of requests that had not ended are counted up to the end of the trace: {open_lives}"
+    return replace(trace, lives=lives, notes=[*trace.notes, note]) if open_lives else trace

@@ -62,6 +62,9 @@ _EPILOG = (
 @_output("--png", "A picture of it.")
 @_output("--perfetto", "The trace itself as JSON for ui.perfetto.dev or chrome://tracing.")
 @click.option(
+    "--clip-open", is_flag=True, help="Count requests that still wait or run at the end of the trace up to there."
+)
+@click.option(
     "--fail-if",
     "thresholds",
     multiple=True,
@@ -78,6 +81,7 @@ def report(
     html: Path | None,
     png: Path | None,
     perfetto: Path | None,
+    clip_open: bool,
     thresholds: list[Threshold],
 ) -> None:
     """Say how the engine spent its time, what was lost and to what.
@@ -92,8 +96,11 @@ def report(
         if output is not None and not live:
             _keep(file, output)
     from inflightd.profiling.report.build import build_report
+    from inflightd.profiling.trace import clipped
 
     found = the_trace(file, live, seconds, admin, as_json=as_json == _STDOUT)
+    if clip_open:
+        found = clipped(found)
     made = build_report(found)
     _write(made, found, outputs)
     if as_json == _STDOUT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -38,6 +39,16 @@ def test_json_on_standard_output_is_all_that_is_there(behind: Path) -> None:
     result = report(behind, "--json")
     assert (result.exit_code, result.stderr) == (0, "")
     assert json.loads(result.stdout)["totals"]["steps"] == 67
+
+
+def test_open_requests_are_clipped_only_if_it_is_asked_for(tmp_path: Path) -> None:
+    recording = traces.front_behind()
+    path = tmp_path / "cut.jsonl"
+    save_recording(dataclasses.replace(recording, requests=recording.requests[:3]), path)  # the others still run
+    whole, cut = report(path), report(path, "--clip-open")
+    assert (whole.exit_code, cut.exit_code) == (0, 0)
+    assert "had not ended" not in whole.stdout
+    assert "had not ended" in cut.stdout
 
 
 def test_each_output_is_written_and_said(behind: Path, tmp_path: Path) -> None:
