@@ -29,7 +29,7 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def interruptible() -> None:
-    """A shell starts background jobs with SIGINT ignored, and what these start inherits it: no test of Ctrl-C would do."""
+    """A shell starts background jobs with SIGINT ignored, and their children inherit it: no test of Ctrl-C would do."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
