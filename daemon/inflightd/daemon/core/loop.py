@@ -107,7 +107,7 @@ class StepLoop:
         self._reservation = Reservation(self.roster, self._view, self._waits)
         self._results = Results(self.roster, self._view, self.totals)
         self._mark = mark
-        self._marked_events = -1  # `roster.events` when the mark was told who runs
+        self._marked_departures = -1  # preemptions and ends, when the mark was told who runs
 
     @property
     def has_work(self) -> bool:
@@ -261,10 +261,11 @@ class StepLoop:
 
     def _tell(self, mark: StepMark, step: StepInHand) -> None:
         """Who runs is written when it has changed only: in a steady decode this is one number."""
-        events = self.roster.events
-        if step.admitted or events != self._marked_events:
+        moves = self.roster.moves
+        departures = moves.preemptions + moves.finished
+        if step.admitted or departures != self._marked_departures:
             mark.requests({sequence.request for sequence in self.roster.running})
-            self._marked_events = events
+            self._marked_departures = departures
         mark.begin(self.totals.steps)
 
     def _reserve(self, plan: CheckedPlan) -> StepInHand:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from inflightd.daemon.core.decoding import Decoding
 from inflightd.daemon.core.kv.manager import Copies, KvManager
+from inflightd.daemon.core.roster_integrity import check_roster
 from inflightd.daemon.core.sampling.state import SamplingState
 from inflightd.daemon.core.sequence import Sequence, State, worst_case_blocks
 from inflightd.daemon.core.tenants import TenantCounters
@@ -252,34 +253,7 @@ class Roster:
 
     def check_integrity(self) -> None:
         """Raises AssertionError if where sequences are, their states and their blocks do not agree."""
-        self.kv.check_integrity()
-        places: dict[int, State] = {}
-        for sequence in self.running:
-            places[sequence.number] = State.RUNNING
-            if is_decoding(sequence):
-                row = sequence.row
-                assert (row.token_ids, row.past_tokens) == (sequence.token_ids[-1:], sequence.computed_tokens), sequence
-                assert [draw.position for draw in row.draws] == [sequence.generated_tokens], sequence
-            assert self.kv.table(sequence.number).blocks is sequence.row.block_table, sequence
-        for sequence in self.preempted:
-            places[sequence.number] = sequence.state
-            assert sequence.state in (State.PREEMPTED, State.SWAPPED), sequence
-        for name, queue in self.waiting.items():
-            assert len(queue), name
-            places |= {sequence.number: State.WAITING for sequence in queue.by_arrival()}
-        assert {number: sequence.state for number, sequence in self.live.items()} == places
-        self.decoding.check_integrity([sequence for sequence in self.running if is_decoding(sequence)])
-        by_request = {s.number for samples in self.requests.values() for s in samples.values()}
-        assert by_request == set(self.live)
-        for sequence in self.live.values():
-            assert (
-                sequence.total_tokens == len(sequence.token_ids) == sequence.prompt_tokens + sequence.generated_tokens
-            )
-            assert 0 <= sequence.computed_tokens < sequence.total_tokens, sequence
-        assert set(self.kv.tables) == {sequence.number for sequence in self.running}
-        assert set(self.kv.host.held) == {s.number for s in self.preempted if s.state is State.SWAPPED}
-        if self.kv.prefix.enabled:
-            assert set(self.kv.prefix.texts) == set(self.live)
+        check_roster(self)
 
     def _resume(self, submit: Submit, sequence: Sequence, resumed: Resumed) -> None:
         """Another engine process had begun with `submit`: its samples stand where dropped ones do, so that they come
