@@ -8,6 +8,7 @@ from typing import Final
 from inflightd.profiling.doctor.facts import Facts
 from inflightd.profiling.doctor.findings import Finding, Severity
 from inflightd.profiling.doctor.rows import (
+    engine_lost,
     front,
     full_batch,
     kv_budget,
@@ -33,6 +34,7 @@ _ROWS: Final[tuple[Callable[[Facts], Finding | Iterable[Finding] | None], ...]] 
     prompt_length.examine,
     full_batch.examine,
     load_failed.examine,
+    engine_lost.examine,
     front.examine,
     scheduling.examine,
 )
